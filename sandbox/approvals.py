@@ -15,13 +15,14 @@ from datetime import datetime
 from typing import Any
 
 from sandbox.models import Approval, ApprovalScope, ApprovalState
-from sandbox.policy.approvals import ALWAYS_ASKED
+from sandbox.policy.approvals import is_always_asked
 
 
 @dataclass(frozen=True)
 class AgentCall:
     """One call of a tool. `arguments`: validated, with defaults. `state`: what the call acts on, a git
-    object; of a clean also a digest of the paths that it deletes; '' for none.
+    object; of a clean also a digest of the paths that it deletes; of a choice of a profile a digest of what it changes;
+    '' for none.
     """
 
     tool: str
@@ -72,7 +73,7 @@ def covers(approval: Approval, call: AgentCall, now: datetime) -> bool:
     same = approval.tool == call.tool and approval.policy == call.policy
     if not same or with_current_state(approval, now).state is not ApprovalState.APPROVED:
         return False
-    if approval.scope is not ApprovalScope.ONCE and call.tool in ALWAYS_ASKED:
+    if approval.scope is not ApprovalScope.ONCE and is_always_asked(call.tool, call.arguments):
         return False
     match approval.scope:
         case ApprovalScope.ONCE:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _MAX_ERRORS = 10
+_ALIKE = 0.6
 _MAX_VALUE_CHARS = 60
 _MAX_CHARS = 2000
 
 
-def describe_errors(error: Exception) -> str:
-    """One line for each of the first ten errors of a file: unreadable, not text, not TOML, wrong keys.
+def describe_errors(error: Exception, model: type[BaseModel] | None = None) -> str:
+    """One line for each of the first ten errors of a file: unreadable, not text, not TOML, wrong keys. `model`: of the
+    document; an unknown key then has the known one that is closest.
 
     The text shows values of the file: do not use it for files with secrets.
     """
     if isinstance(error, ValidationError):
-        return "\n".join(_format_lines(error.errors(include_url=False)))[:_MAX_CHARS]
+        return "\n".join(_format_lines(error.errors(include_url=False), model))[:_MAX_CHARS]
     if isinstance(error, tomllib.TOMLDecodeError):
         return f"It is not TOML: {error}"
     if isinstance(error, UnicodeDecodeError):
@@ -32,12 +35,34 @@ def describe_errors(error: Exception) -> str:
     return str(error)[:_MAX_CHARS]
 
 
-def _format_lines(errors: Sequence[ErrorDetails]) -> Iterable[str]:
+def _format_lines(errors: Sequence[ErrorDetails], model: type[BaseModel] | None) -> Iterable[str]:
     for error in errors[:_MAX_ERRORS]:
         where = format_location(error["loc"])
+        if model is not None and error["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(str(error["loc"][-1]), list_keys(model, error["loc"][:-1]), 1, _ALIKE)
+            yield f"{where}: there is no such key{f'; did you mean {near[0]}?' if near else ''}"
+            continue
         yield f"{where}: {describe_value_error(error)}" if where else describe_value_error(error)
     if len(errors) > _MAX_ERRORS:
         yield f"... and {len(errors) - _MAX_ERRORS} more"
+
+
+def list_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+    """The keys of the table at a location of a document; none where that is no table of a model."""
+    tables = [model]
+    for part in location:
+        if isinstance(part, str):
+            found = [table.model_fields.values() for table in tables]
+            named = [field for fields in found for field in fields if part == field.alias]
+            named += [table.model_fields[part] for table in tables if part in table.model_fields]
+            tables = [inner for field in named for inner in _find_models(field.annotation)] or tables
+    return [field.alias or name for table in tables for name, field in table.model_fields.items() if not field.exclude]
+
+
+def _find_models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _find_models(argument)]
 
 
 def format_location(location: Sequence[int | str]) -> str:

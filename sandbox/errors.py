@@ -71,6 +71,10 @@ class SandboxError(Exception):
         self.reason = reason
         self.data = data
 
+    def __str__(self) -> str:
+        """All that a person needs who sees only a traceback."""
+        return "\n".join(filter(None, (f"{self.code.value}: {self.brief}", self.details, self.hint)))
+
     def with_hint(self, hint: str) -> Self:
         """A copy with another hint."""
         return self._copy(hint=hint)

@@ -48,7 +48,7 @@ async def require_approval(
 
     Raises: `approval_denied`; `approval_required`, with the `approval_id` in its data.
     """
-    if not must_ask(agent, tool):
+    if not must_ask(agent, tool, arguments):
         return PermittedCall(permission_by_policy(agent, tool))
     call = await _run_in_thread(agent, partial(build_call, agent, tool, arguments))
     if how := await _run_in_thread(agent, partial(find_exemption, agent, call)):

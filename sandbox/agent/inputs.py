@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandbox.models import ObjectId, RepoId, Sha256, TaskId
 
@@ -17,7 +17,7 @@ MOST_TASKS = 100
 Prompt = Annotated[str, Field(max_length=4000)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Line = Annotated[str, Field(max_length=4096)]
-ReadSha256 = Annotated[Sha256, Field(description="As you read it, or sha256_after of your last edit.")]
+ReadSha256 = Annotated[Sha256, Field(description="As read, or sha256_after of your last edit.")]
 Path = Annotated[str, Field(max_length=4096)]
 Lines = Annotated[tuple[Line, ...], Field(max_length=100, strict=False)]
 """A list in JSON: strict validation would take a tuple only."""
@@ -39,8 +39,8 @@ class CloneInput(Input):
 
 class FetchInput(Input):
     url: Line
-    ref: Line = Field("HEAD", description="Branch, tag, commit id or pr/NUMBER.")
-    subpath: Path | None = Field(None, description="Only this directory of it.")
+    ref: Line = Field("HEAD", description="Branch, tag, commit or pr/NUMBER.")
+    subpath: Path | None = Field(None, description="Only this directory.")
 
 
 class UpdateInput(Input):
@@ -59,6 +59,8 @@ class CreateTaskInput(Input):
     prompt: Prompt = Field(description="What the task is for.")
     base_branch: Line | None = None
     ref: Line | None = Field(None, description="Branch, tag, commit or pr/NUMBER.")
+    profile: Line | None = Field(None, description="Instead of the repository's; a person is asked.")
+    branch: Line | None = Field(None, description="Words of its name; default: the prompt.")
     workspace_kind: Literal["worktree", "tree"] = "worktree"
     from_snapshot: Line | None = Field(None, description="Or: a snapshot of any task.")
     offline: bool = Field(False, description="Do not fetch.")
@@ -85,7 +87,7 @@ class DiffInput(Input):
 
 class ReadFileInput(Input):
     task_id: TaskId | None = None
-    repo_id: RepoId | None = Field(None, description="In place of task_id: read a fetched commit.")
+    repo_id: RepoId | None = Field(None, description="Or: a fetched commit.")
     ref: Line = Field("HEAD", description="With repo_id.")
     path: Path
     start_line: int | None = Field(None, ge=1)
@@ -94,7 +96,7 @@ class ReadFileInput(Input):
 
 class SearchInput(Input):
     task_id: TaskId | None = None
-    repo_id: RepoId | None = Field(None, description="Or this: a fetched commit.")
+    repo_id: RepoId | None = Field(None, description="Or: a fetched commit.")
     ref: Line = "HEAD"
     pattern: Line | None = None
     glob: Line | None = Field(None, description="Only these paths; alone: list them.")
@@ -105,7 +107,7 @@ class SearchInput(Input):
 class ApplyPatchInput(Input):
     task_id: TaskId
     patch: Text = Field(description="With a/ and b/ prefixes.")
-    expected_hashes: dict[Path, Sha256 | None] = Field(description="By path: the sha256 you read, null for a new file.")
+    expected_hashes: dict[Path, Sha256 | None] = Field(description="By path: the sha256 as read, null for a new file.")
 
 
 class EditFileInput(Input):
@@ -120,9 +122,7 @@ class WriteFileInput(Input):
     task_id: TaskId
     path: Path
     content: Text
-    expected_sha256: Sha256 | None = Field(
-        description="As you read it, or sha256_after of your last edit; null: a new file."
-    )
+    expected_sha256: Sha256 | None = Field(description="As read, or sha256_after of your last edit; null: a new file.")
 
 
 class DeleteFileInput(Input):
@@ -153,28 +153,35 @@ class RunCheckInput(Input):
     task_id: TaskId
     check_id: Line = Field(description="From space_repo_list_checks.")
     arguments: Lines = Field((), description="For a part, by the check's parameters.")
-    wait_s: WaitS = 45.0
+    wait_s: WaitS = 45
 
 
 class PrepareInput(Input):
-    task_id: TaskId
-    wait_s: WaitS = 45.0
+    task_id: TaskId | None = None
+    repo_id: RepoId | None = Field(None, description="Or: its default branch.")
+    wait_s: WaitS = 45
+
+    @model_validator(mode="after")
+    def _require_one_owner(self) -> Self:
+        if (self.task_id is None) == (self.repo_id is None):  # before a person is asked
+            raise ValueError("Give either repo_id or task_id")
+        return self
 
 
 class VerifyInput(Input):
     task_id: TaskId
     against: Line | None = Field(None, description="Name new failures since base, a commit or task.")
-    wait_s: WaitS = 45.0
+    wait_s: WaitS = 45
 
 
 class LongTaskInput(Input):
     task_id: TaskId
-    wait_s: WaitS = 45.0
+    wait_s: WaitS = 45
 
 
 class WaitRunInput(Input):
     run_id: RunId
-    wait_s: WaitS = 45.0
+    wait_s: WaitS = 45
 
 
 class StopRunInput(Input):
@@ -202,7 +209,7 @@ class ExploreInput(Input):
     patches: dict[Line, Text] = Field(default_factory=dict, description="Unified diffs by name.")
     expected_hashes: dict[Path, Sha256] = Field(default_factory=dict, description="Of files they change.")
     task_ids: tuple[TaskId, ...] = Field((), strict=False, max_length=MOST_TASKS)
-    wait_s: WaitS = 45.0
+    wait_s: WaitS = 45
 
 
 class CommitInput(Input):
@@ -257,7 +264,7 @@ class SyncInput(Input):
 
 class CheckoutInput(Input):
     task_id: TaskId
-    ref: Line = Field(description="Branch, tag, commit id or pr/NUMBER.")
+    ref: Line = Field(description="Branch, tag, commit or pr/NUMBER.")
     offline: bool = Field(False, description="Do not fetch.")
 
 

@@ -10,7 +10,7 @@ from sandbox.agent.tools import Tool
 from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ApprovalState, Permission
-from sandbox.policy.approvals import ALWAYS_ASKED, Decision
+from sandbox.policy.approvals import Decision, is_always_asked
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def permit_out_of_band(agent: Agent, tool: Tool, arguments: Any) -> PermittedCal
 
     Raises: `approval_denied`; `approval_required`.
     """
-    if not must_ask(agent, tool):
+    if not must_ask(agent, tool, arguments):
         return PermittedCall(permission_by_policy(agent, tool))
     call = build_call(agent, tool, arguments)
     if how := find_exemption(agent, call):
@@ -70,7 +70,7 @@ def permission_by_policy(agent: Agent, tool: Tool) -> Permission:
 
 def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult:
     """Request approval before the call is made. Raises: `approval_denied` when the policy denies the tool."""
-    if not must_ask(agent, tool):
+    if not must_ask(agent, tool, arguments):
         return ApprovalResult(id="", state=ApprovalState.APPROVED)
     call = build_call(agent, tool, arguments)
     if find_exemption(agent, call):
@@ -79,11 +79,14 @@ def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult
     return ApprovalResult(id=asked.id, state=asked.state)
 
 
-def must_ask(agent: Agent, tool: Tool) -> bool:
+def must_ask(agent: Agent, tool: Tool, arguments: Any = None) -> bool:
+    """Whether a person has to approve a call. `arguments`: its input model. Raises: `approval_denied`."""
     decision = agent.workbench.approval_decision(tool.name, tool.risk)
     if decision is Decision.DENY:
         raise approval_denied_error(tool.name, "The approval policy denies it")
-    return decision is Decision.ASK and (agent.approvals != "auto" or tool.name in ALWAYS_ASKED)
+    if is_always_asked(tool.name, {} if arguments is None else dict(arguments)):
+        return True
+    return decision is Decision.ASK and agent.approvals != "auto"
 
 
 def build_call(agent: Agent, tool: Tool, arguments: Any) -> AgentCall:

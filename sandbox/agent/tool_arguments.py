@@ -133,6 +133,8 @@ def _describe_wrong_field(model: type[Input], error: ErrorDetails, unused: Colle
     if error["type"] == "extra_forbidden":
         near = _find_meant(name, unused)
         return f"{name}: there is no such argument{f'; did you mean {near}?' if near else ''}"
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
     field = model.model_fields.get(str(error["loc"][0])) if error["loc"] else None
     meaning = f" {field.description}" if field is not None and field.description else ""
     return f"{name}: {_describe_expected(error)}.{meaning}"

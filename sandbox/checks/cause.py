@@ -89,7 +89,7 @@ def _cause_from_end(run: CheckRun) -> Cause:
         return Cause(kind=_GUEST, sentence="all guests of the host together had no memory left (all_memory_bytes)")
     if run.exit_code is None and run.wall_time_s:
         return Cause(kind=_GUEST, sentence="its guest ended without a report")
-    return Cause(kind=_UNKNOWN, sentence="it was stopped on request")
+    return Cause(kind=_ENVIRONMENT, sentence="it was stopped on request")
 
 
 def describe_cpu(run: CheckRun) -> str:

@@ -5,12 +5,14 @@ The engine's builder prints `Step 3/9 : RUN ...`, what the step prints, and `Suc
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from dataclasses import field
 
 from sandbox.cli.invocation import note
 from sandbox.cli.terminal import StatusLine, cut_to_width
+from sandbox.errors import SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.text import one_line
@@ -62,11 +64,18 @@ class BuildProgress:
                 note(text)
 
     def show_log(self) -> None:
-        """After a failure: print the output of the build that failed, or of those that did not finish."""
+        """After a failure: print the output of the build that failed, or of those that did not finish, up to the lines
+        at its end that the error has, which is printed next.
+        """
+        error = sys.exc_info()[1]
+        told = {*error.details.splitlines()} if isinstance(error, SandboxError) else set()
         with self._lock:
             failed = [build for build in self._builds.values() if build.failed]
             for build in failed or self._builds.values():
-                for line in build.log:
+                lines = [*build.log]
+                while lines and lines[-1] in told:
+                    lines.pop()
+                for line in lines:
                     note(line)
 
     def _add_output(self, label: str, build: _Build, line: str) -> None:

@@ -7,7 +7,7 @@ import click
 from sandbox.byte_sizes import format_bytes
 from sandbox.cli import history
 from sandbox.cli.background import show_background_run, start_detached, wait
-from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_table
+from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_examples, show_table
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.usage import usage
 from sandbox.cli.verdicts import CheckProgress, show_runs
@@ -64,6 +64,10 @@ class _WithArguments(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- ARGUMENT...]"]
 
 
+@show_examples(
+    ("sandbox check run - test --follow", "one check, with its output"),
+    ("sandbox check run TASK test -- -k name", "a part of it, where its profile allows that"),
+)
 @check.command("run", cls=_WithArguments)
 @click.argument("task_id", metavar="TASK")
 @click.argument("check_ids", metavar="ID...", nargs=-1)

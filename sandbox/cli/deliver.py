@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, add_home, global_options, note
+from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_examples
 from sandbox.errors import SandboxError
 from sandbox.models import CommitResult, Host, PushResult
 from sandbox.text import one_line
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _FORCED = "yes: it replaced an earlier commit of this task that is not its ancestor"
 
 
+@show_examples(
+    ('sandbox commit - -m "Lower the name"', "all changes of the task"),
+    ("sandbox commit TASK -m MSG --allow dist", "also new files in dist that look built"),
+)
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option("-m", "--message", required=True, help="The commit message.")
@@ -50,6 +54,9 @@ def _show(result: CommitResult) -> None:
         note(f"note: {result.note}")
 
 
+@show_examples(
+    ("sandbox push -", "the last commit, to the task's own branch"),
+)
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @global_options

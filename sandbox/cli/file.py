@@ -201,5 +201,7 @@ def _show_result(result: PatchResult) -> None:
     for changed in result.files:
         name = f"{changed.old_path} -> {changed.path}" if changed.old_path else changed.path
         click.echo(f"{changed.kind.value:<9} {one_line(name)}  {changed.sha256_after or ''}".rstrip())
+    if result.ignored:
+        note(f"note: {result.note}: {', '.join(map(one_line, result.ignored[:10]))}")
     if not result.files:
         note("The file already has this content.")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _COMMAND = lazy_pattern(r"(?m)(^|`|: )sandbox (?=[a-z])(?!(?:[a-z]+ )*--help)")
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+_ClickCommandT = TypeVar("_ClickCommandT", bound=click.Command)
 
 
 @dataclass
@@ -151,6 +152,18 @@ def _add_options(command: _CommandT, json_help: str) -> _CommandT:
         "--no-daemon", is_flag=True, expose_value=False, help="Run in this process, also if `sandbox serve` runs."
     )
     return home(as_json(alone(command)))
+
+
+def show_examples(*rows: tuple[str, str]) -> Callable[[_ClickCommandT], _ClickCommandT]:
+    """Add examples at the end of a command's help: command lines, and what each does. Stands above `click.command`."""
+    width = max(len(line) for line, _ in rows)
+    lines = (f"  {line:<{width}}  {text}" for line, text in rows)
+
+    def add(command: _ClickCommandT) -> _ClickCommandT:
+        command.epilog = "\n".join(["\b", "Examples:", *lines])  # \b: click keeps the lines of this paragraph
+        return command
+
+    return add
 
 
 def runtime_option(command: _CommandT) -> _CommandT:

@@ -8,7 +8,7 @@ from sandbox.byte_sizes import format_bytes
 from sandbox.cli.background import start_detached
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.gc import show_leftovers
-from sandbox.cli.invocation import Invocation, global_options
+from sandbox.cli.invocation import Invocation, global_options, show_examples
 from sandbox.cli.layer_tables import show_layers, show_prepared
 from sandbox.cli.time_format import format_for_listing
 from sandbox.errors import SandboxError
@@ -17,6 +17,10 @@ from sandbox.text import one_line
 from sandbox.workbench import Watch
 
 
+@show_examples(
+    ("sandbox layers build REPO", "fetch its packages now"),
+    ("sandbox layers show KEY --sbom", "list what a layer holds, as CycloneDX"),
+)
 @click.group()
 def layers() -> None:
     """List, show, build and remove layers: the packages that repositories ask for."""
@@ -71,19 +75,22 @@ def _show_one(found: LayerDetails) -> None:
 
 
 @layers.command()
-@click.argument("task_id", metavar="TASK")
+@click.argument("owner_id", metavar="TASK|REPO")
 @click.option("--refresh", is_flag=True, help="Choose the packages anew, also if the same manifests led to a layer.")
 @click.option("--detach", is_flag=True, help="Return at once; the build runs in the background (see check wait).")
 @global_options
 @click.pass_obj
-def build(invocation: Invocation, task_id: str, refresh: bool, detach: bool) -> int:
-    """Fetch and install the packages that TASK's last commit asks for. `run`, `verify` and checks do it too."""
+def build(invocation: Invocation, owner_id: str, refresh: bool, detach: bool) -> int:
+    """Fetch and install the packages that a task's last commit, or a repository's default branch, asks for.
+
+    `run`, `verify` and checks do it too.
+    """
     if detach:
-        return start_detached(invocation, lambda workbench: workbench.start_layers(task_id, refresh=refresh))
+        return start_detached(invocation, lambda workbench: workbench.start_layers(owner_id, refresh=refresh))
     progress = BuildProgress(invocation.status)
     try:
         with invocation.workbench() as workbench:
-            found = workbench.build_layers(task_id, Watch(building=progress.add_line), refresh=refresh)
+            found = workbench.build_layers(owner_id, Watch(building=progress.add_line), refresh=refresh)
     except SandboxError:
         progress.show_log()
         raise

@@ -10,7 +10,7 @@ from typing import Literal
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.invocation import Invocation, global_options, note, show_examples
 from sandbox.cli.serve import ServerOptions, serve_http_address, serve_standard_streams
 
 _ENVIRONMENT_OF_UVX = re.compile(r"/(archive|environments)-v\d+/")
@@ -34,6 +34,10 @@ class _ToolPresets(click.ParamType[tuple[str, ...] | None]):
         return words
 
 
+@show_examples(
+    ("sandbox mcp config claude", "what makes a client start this server"),
+    ("sandbox mcp --http 127.0.0.1:8321", "serve clients that connect over HTTP"),
+)
 @click.group(invoke_without_command=True)
 @click.option(
     "--http", "address", metavar="HOST:PORT", help="Serve over streamable HTTP. Default: standard input and output."
@@ -52,7 +56,7 @@ class _ToolPresets(click.ParamType[tuple[str, ...] | None]):
     "--approvals",
     type=click.Choice(["policy", "auto"]),
     default="policy",
-    help="auto: allow every call without asking, for trusted automation.",
+    help="auto: allow calls without asking, for trusted automation; not a promotion or another profile.",
 )
 @global_options
 @click.pass_context

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from sandbox.cli.invocation import Invocation, add_home, global_options, note
+from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_examples
 from sandbox.models import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
 from sandbox.text import one_line
 
@@ -22,6 +22,10 @@ def pr() -> None:
     """Open and watch pull requests."""
 
 
+@show_examples(
+    ("sandbox pr open -", "a draft, with the first commit's title"),
+    ("sandbox pr open TASK --title T --ready", "for review; needs a verified tree"),
+)
 @pr.command("open")
 @click.argument("task_id", metavar="TASK")
 @click.option("--title", default="", help="Title. Default: first line of the task's first commit message.")

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import click
 
 from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
-from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
+from sandbox.cli.invocation import Invocation, global_options, note, runtime_option, show_examples
 from sandbox.cli.project_option import PROJECT_METAVAR, parse_projects
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
@@ -39,6 +39,10 @@ _ALWAYS_SHOWN = {
 _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, RemarkKind.GIT_DATA}
 
 
+@show_examples(
+    ("sandbox run https://github.com/owner/repo", "all checks of its default branch"),
+    ("sandbox run . --include-changes --check test", "one check of these files as they are"),
+)
 @click.command()
 @click.argument("url")
 @click.option("--ref", default="HEAD", help="Branch, tag, commit id or pr/NUMBER. Default: the default branch.")

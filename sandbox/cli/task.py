@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.invocation import Invocation, global_options, note, show_examples
 from sandbox.cli.move_task import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import describe_waiting, shorten_task_id, show_task, show_tasks
@@ -27,6 +27,10 @@ def task() -> None:
     """Create, list, inspect and close tasks."""
 
 
+@show_examples(
+    ('sandbox task create REPO --prompt "Fix the login"', "from the default branch"),
+    ("sandbox task create REPO --ref pr/7 --branch fix-login", "from a pull request"),
+)
 @task.command()
 @click.argument("repo_id", metavar="REPO")
 @click.option("--prompt", default="", help="Purpose of the task; part of its branch name.")
@@ -41,6 +45,9 @@ def task() -> None:
     help="How the task keeps its files; tree: none on disk until its first check.",
 )
 @click.option("--from-snapshot", help="Snapshot of any task of REPO to start from, instead of --base.")
+@click.option(
+    "--branch", metavar="WORDS", help="Words of the branch's name, as in space-agent/45c2abc0-WORDS, not the prompt's."
+)
 @click.option("--profile", help="Use this profile for the task instead of the repository's.")
 @click.option("--offline", is_flag=True, help="Do not fetch first: start from what the last fetch brought.")
 @global_options
@@ -57,7 +64,9 @@ def create(invocation: Invocation, /, repo_id: str, offline: bool, **start: str 
             start["prompt"] or "",
             start["base_branch"],
             from_snapshot=start["from_snapshot"],
-            options=TaskOptions(profile=start["profile"], workspace_kind=start["kind"] or "worktree"),
+            options=TaskOptions(
+                profile=start["profile"], workspace_kind=start["kind"] or "worktree", branch=start["branch"]
+            ),
             fetch=not offline,
         )
         workbench.use_task(made.id)
@@ -174,6 +183,10 @@ def _format_path(change: Change | DiffFile) -> str:
     return f"{one_line(change.old_path)} -> {one_line(change.path)}" if change.old_path else one_line(change.path)
 
 
+@show_examples(
+    ("sandbox diff -", "all that the task changed"),
+    ("sandbox diff TASK --against head", "only what is not committed"),
+)
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option(

@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from sandbox.cli.invocation import Invocation, add_home, global_options, note
+from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_examples
 from sandbox.cli.person import describe_user
 from sandbox.cli.service_rows import show_services
 from sandbox.cli.suggestion_rows import show_notes, show_packages, show_parts
@@ -16,6 +16,10 @@ from sandbox.text import one_line
 from sandbox.workbench import Workbench
 
 
+@show_examples(
+    ("sandbox trust REPO", "show what the repository suggests, and the hash"),
+    ("sandbox trust REPO --hash SHA256", "let exactly these checks run"),
+)
 @click.command()
 @click.argument("repo_id", metavar="REPO")
 @click.option("--hash", "hashes", metavar="HASH", multiple=True, help="Trust what has this hash. Repeat for more.")

@@ -11,13 +11,17 @@ from sandbox.cli.background import start_detached
 from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
 from sandbox.cli.comparison_view import show_comparison
 from sandbox.cli.flaky import show_flaky
-from sandbox.cli.invocation import Invocation, global_options, runtime_option
+from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_examples
 from sandbox.cli.verdicts import note_uncommitted, show_runs
 from sandbox.models import Verification
 from sandbox.text import neutralise
 from sandbox.workbench.checks.verify_options import MOST_ROUNDS, MOST_SEED
 
 
+@show_examples(
+    ("sandbox verify -", "all checks of the task's last commit"),
+    ("sandbox verify TASK --against base", "only new failures count"),
+)
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option("--against", metavar="TREE", help="Compare with the same checks on 'base', a commit or a task.")

@@ -40,6 +40,7 @@ class CreateArguments(Model):
     base_branch: str | None = None
     profile: str | None = None
     workspace_kind: str = TaskOptions().workspace_kind
+    branch: str | None = None
 
 
 class ReadFileArguments(Model):
@@ -262,7 +263,7 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
             a.url,
             a.prompt,
             a.base_branch,
-            options=TaskOptions(profile=a.profile, workspace_kind=a.workspace_kind),
+            options=TaskOptions(profile=a.profile, workspace_kind=a.workspace_kind, branch=a.branch),
         ),
     ),
     OperationName.READ_FILE: OperationRow(

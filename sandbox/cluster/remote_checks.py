@@ -149,19 +149,19 @@ class RemoteChecks(RemoteRuns):
 
     @elsewhere
     def build_layers(
-        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
+        self, owner_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
     ) -> PreparedLayers:
         """As in `Workbench`, on the worker, without its output."""
         wanted = {"expected_commit": expected_commit, "refresh": refresh}
-        return self._asked.ask(task_id, OperationName.LAYERS_BUILD, wanted, PreparedLayers)
+        return self._asked.ask(owner_id, OperationName.LAYERS_BUILD, wanted, PreparedLayers)
 
     @elsewhere
     def start_layers(
-        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
+        self, owner_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
     ) -> BackgroundRun:
         """As `build_layers`, without waiting."""
         wanted = {"expected_commit": expected_commit, "refresh": refresh}
-        return self._start(task_id, "layers-build", wanted, watch)
+        return self._start(owner_id, "layers-build", wanted, watch)
 
     @elsewhere
     def wait_run(

@@ -179,7 +179,8 @@ class RemoteRuns(TasksElsewhere):
         return runs
 
     def _note_ended(self, ended: BackgroundRun) -> BackgroundRun:
-        placed_tasks.note_runs(self._services.home, ended.task_id, _list_run_ids(ended))
+        if ended.task_id is not None:
+            placed_tasks.note_runs(self._services.home, ended.task_id, _list_run_ids(ended))
         if ended.state != "running":
             self._cancellations.pop(ended.run_id, None)
         return ended

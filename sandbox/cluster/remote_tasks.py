@@ -30,6 +30,7 @@ from sandbox.models import (
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.store import placed_tasks, terminal_task
 from sandbox.store.task_table import TaskRow
+from sandbox.workbench.tasks.branch_names import require_branch_words
 
 
 class RemoteTasks(TasksElsewhere):
@@ -62,6 +63,8 @@ class RemoteTasks(TasksElsewhere):
         create = TaskOperation(id="create", task_id=task_id, name=OperationName.CREATE)
         if chosen.workspace_kind != TaskOptions().workspace_kind:  # a worker of an earlier version does not know it
             arguments["workspace_kind"] = chosen.workspace_kind
+        if chosen.branch is not None:
+            arguments["branch"] = require_branch_words(chosen.branch)
         required = find_requirements(self, url, chosen.profile, {})
         dispatcher = self._asked.dispatcher  # an interrupt until here leaves no task
         try:
@@ -226,7 +229,11 @@ class RemoteTasks(TasksElsewhere):
             required, has = (find_requirements(self, url, name, {}) for name in (options.profile, origin.profile))
             if required.items() - has.items():
                 raise _fixed_requirements_error(options.profile, required)
-        wanted = {"snapshot": snapshot, "prompt": prompt, "options": options.model_dump(mode="json")}
+        wanted = {
+            "snapshot": snapshot,
+            "prompt": prompt,
+            "options": options.model_dump(mode="json", exclude_defaults=True),
+        }
         return self._make_fork(origin.id, wanted)
 
     def _make_fork(self, task_id: str, wanted: Mapping[str, Any]) -> Task:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.text import neutralise
 
+STEP_FAILED = "build_failed"
+"""The `reason` of the error when a step of a Dockerfile failed, or the file is none."""
+
 _LINE_CHARS = 500
+_COMMAND_CHARS = 200
+_STEP = lazy_pattern(r"^(?:Step|STEP) (?P<number>\d{1,4})/(?P<count>\d{1,4}) ?: (?P<command>.*)$")
+_PARSE_ERROR = lazy_pattern(r"parse error(?: on)? line (\d{1,6})")
 _NETWORK_SIGNS = (
     "temporary failure resolving",
     "could not resolve",
@@ -26,8 +34,45 @@ def plain_lines(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def build_error(tag: str, tail: Iterable[str], failure: str) -> SandboxError:
-    """Classify a failed build. The engine gives no code for the cause, only the output of the failed step."""
+@dataclass(frozen=True)
+class BuildStep:
+    """A step that an engine began: `number` of `count`, and its instruction on one line."""
+
+    number: int
+    count: int
+    command: str
+
+
+def read_step(line: str, before: BuildStep | None) -> BuildStep | None:
+    """The step that begins with this line of output; `before` if none does. A step may print what looks like the next
+    one: this chooses the words of an error only. Pure.
+    """
+    found = _STEP.match(line)
+    if found is None or int(found["number"]) != (before.number + 1 if before else 1):
+        return before
+    return BuildStep(int(found["number"]), int(found["count"]), found["command"])
+
+
+def find_line(recipe: str, step: BuildStep) -> int | None:
+    """The line of a Dockerfile on which a step begins; None if it is not the instruction there. Pure."""
+    begins, goes_on = list[tuple[int, str]](), False
+    for number, line in enumerate(recipe.splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        if not goes_on:
+            begins.append((number, text.split()[0].lower()))
+        goes_on = text.endswith("\\")
+    at = begins[step.number - 1] if step.number <= len(begins) else None
+    return at[0] if at and step.command.lower().startswith(at[1]) else None
+
+
+def build_error(
+    tag: str, tail: Iterable[str], failure: str, step: BuildStep | None = None, line: int | None = None
+) -> SandboxError:
+    """Classify a failed build. The engine gives no code for the cause, only the output of the failed step. `line`: of
+    the Dockerfile.
+    """
     details = "\n".join([*tail, *plain_lines(failure)])
     if any(sign in details.lower() for sign in _NETWORK_SIGNS):
         return SandboxError(
@@ -37,9 +82,15 @@ def build_error(tag: str, tail: Iterable[str], failure: str) -> SandboxError:
             hint="Check images.build_network, images.ca_bundle and the proxy variables, then build again; completed "
             "steps are kept.",
         )
+    if line is None and (found := _PARSE_ERROR.search(failure)):
+        line = int(found[1])
+    where = f": line {line} of its Dockerfile" if line else ""
+    which = f", step {step.number} of {step.count}: {step.command[:_COMMAND_CHARS]}" if step else ""
     return SandboxError(
         ErrorCode.INTERNAL,
-        f"The image '{tag}' could not be built",
+        f"The image '{tag}' could not be built{where}{which}",
         details=details,
         hint="The last lines above name the step of its Dockerfile that failed.",
+        reason=STEP_FAILED,
+        data={"line": line, "step": step.number if step else None, "command": step.command if step else ""},
     )

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.engine.build_context import write_build_context
-from sandbox.engine.build_output import build_error, plain_lines
+from sandbox.engine.build_output import BuildStep, build_error, find_line, plain_lines, read_step
 from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, require_success, translate_errors
@@ -220,10 +220,11 @@ def build(engine: DockerApi, request: ImageBuild, progress: Progress) -> Image:
             translate_errors(f"build the image '{request.tag}'"),
             closing(_start_build(engine, request, context)) as answer,
         ):
-            digest, failure = _follow_build(_read_documents(answer), request, progress, tail)
+            digest, failure, step = _follow_build(_read_documents(answer), request, progress, tail)
     image = inspect(engine, digest) if digest and not failure else None
     if image is None:
-        raise build_error(request.tag, tail, failure)
+        recipe = (request.folder / "Dockerfile").read_text(encoding="utf-8", errors="replace")
+        raise build_error(request.tag, tail, failure, step, find_line(recipe, step) if step else None)
     return image
 
 
@@ -246,6 +247,8 @@ def _start_build(engine: DockerApi, request: ImageBuild, context: IO[bytes]) -> 
     answer: requests.Response = api.post(
         url, data=context, params=parameters, headers=headers, stream=True, timeout=_SILENCE_S
     )
+    if answer.status_code == HTTPStatus.BAD_REQUEST and "parse error" in (said := answer.text[:2000]):
+        raise build_error(request.tag, (), said)
     require_success(answer)
     return answer
 
@@ -267,9 +270,12 @@ def _read_documents(answer: requests.Response) -> Iterator[dict[str, Any]]:
 
 def _follow_build(
     stream: Iterable[dict[str, Any]], request: ImageBuild, progress: Progress, tail: deque[str]
-) -> tuple[str, str]:
-    """Report the build's lines. Returns the image's digest, and the engine's error message if the build failed."""
+) -> tuple[str, str, BuildStep | None]:
+    """Report the build's lines. Returns the image's digest, the engine's error message if the build failed, and the
+    last step.
+    """
     ends_at = time.monotonic() + request.deadline_s
+    step: BuildStep | None = None
     digest = failure = ""
     for item in stream:
         if time.monotonic() > ends_at:  # the caller closes the connection, and the engine then ends the build
@@ -283,5 +289,6 @@ def _follow_build(
         failure = str(item.get("error", failure))
         for line in plain_lines(str(item.get("stream", ""))):
             tail.append(line)
+            step = read_step(line, step)
             progress(line)
-    return digest, failure
+    return digest, failure, step

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandbox.config import ImageSettings
+from sandbox.engine.build_output import STEP_FAILED
 from sandbox.engine.image_types import BUILD_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build_order import build_in_order
@@ -32,6 +33,7 @@ from sandbox.images.lookup import (
 )
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ImageInfo
+from sandbox.shipped_files import find_resources
 
 BUILD_FAILED = "failed: "
 SUPERVISOR = "init"
@@ -205,12 +207,29 @@ def _build_if_outdated(
     progress(f"building {order.tag}")
     try:
         image = site.engine.build_image(build, progress)
-    except SandboxError:
+    except SandboxError as error:
         with suppress(SandboxError):  # another build failed first
             progress(f"{BUILD_FAILED}{order.tag}")
+        if error.reason == STEP_FAILED and not order.recipe.folder.is_relative_to(find_resources("images")):
+            raise _mistake_error(error, order) from error
         raise
     _move_tags(site, order, image)
     return image
+
+
+def _mistake_error(error: SandboxError, order: _BuildOrder) -> SandboxError:
+    """A step of a Dockerfile of the operator's own failed."""
+    line = (error.data or {}).get("line")
+    file = order.recipe.folder / "Dockerfile"
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        error.brief,
+        details=error.details,
+        hint=f"Correct {f'line {line} of ' if line else ''}{file}, then `sandbox images build {order.name}`; completed "
+        "steps are kept.",
+        reason=error.reason,
+        data=error.data,
+    )
 
 
 def _move_tags(site: ImageBuildContext, order: _BuildOrder, image: Image) -> None:

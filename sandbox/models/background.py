@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from sandbox.models.explorations import Exploration
-from sandbox.models.ids import CheckId, TaskId
+from sandbox.models.ids import CheckId, RepoId, TaskId
 from sandbox.models.layers import PreparedLayers
 from sandbox.models.model import Model
 from sandbox.models.runs import CheckRun
@@ -16,7 +16,8 @@ BackgroundOperation = Literal["check", "verify", "candidate", "layers-build", "e
 
 
 class BackgroundRun(Model):
-    """One request to run checks, or to build layers, started in the background. `run_id` names the request.
+    """One request to run checks, or to build layers, started in the background. `run_id` names the request. It is on a
+    task, or with `repo_id` and no `task_id` on a repository: only a `layers-build`.
 
     `check_ids`: as asked, also names that no check has: such a run ends with `not_found`. For `check`, `run_id` is also
     the id of the run of the last of them, unless a required check did not pass.
@@ -29,7 +30,8 @@ class BackgroundRun(Model):
     """
 
     run_id: str
-    task_id: TaskId
+    task_id: TaskId | None = None
+    repo_id: RepoId | None = None
     operation: BackgroundOperation
     check_ids: tuple[str, ...] = ()
     state: Literal["running", "finished"]

@@ -19,7 +19,7 @@ class CauseKind(StrEnum):
     """Where the cause of a verdict lies."""
 
     CODE = "code"  # the checked code is at fault
-    ENVIRONMENT = "environment"  # a check lacks what the code needs: a command, a package, a network
+    ENVIRONMENT = "environment"  # a check lacks what the code needs: a command, a package; or it was stopped
     GUEST_INFRASTRUCTURE = "infrastructure-of-guest"  # it reached a limit, or its guest ended
     UNKNOWN = "unknown"
 

@@ -11,10 +11,12 @@ from sandbox.models.words import TaskStatus, WorkspaceKind
 
 class TaskOptions(Model):
     """Choices for a new task. `profile`: instead of the repository's. `workspace_kind`: how it keeps its files,
-    `worktree` or `tree`: without files on disk until its first check.
+    `worktree` or `tree`: without files on disk until its first check. `branch`: the words of its branch's name,
+    `fix-login` for `space-agent/45c2abc0-fix-login`; None: those of its prompt.
     """
 
     profile: str | None = None
+    branch: str | None = None
     workspace_kind: str = WorkspaceKind.WORKTREE.value
 
 

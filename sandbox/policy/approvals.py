@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,9 @@ ALWAYS_ASKED = frozenset({"space_repo_promote"})
 """Tools of which a person approves every call, whatever the policy and the command line say: a promoted program runs on
 the host."""
 
+ALWAYS_ASKED_WITH = {"space_repo_create_task": "profile"}
+"""As `ALWAYS_ASKED`, for calls that give this argument: with another profile a task asks for other checks."""
+
 TOOL_NAMES = (
     "space_agent_request_tool_approval",
     *(f"space_repo_{name}" for name in (
@@ -34,6 +37,12 @@ TOOL_NAMES = (
     )),
 )  # fmt: skip
 """The tools of `sandbox/agent/tools.py`: a decision about another name is a mistake."""
+
+
+def is_always_asked(tool: str, arguments: Mapping[str, object]) -> bool:
+    """Whether a person approves this call, whatever the policy and the command line say. Pure."""
+    given = ALWAYS_ASKED_WITH.get(tool)
+    return tool in ALWAYS_ASKED or (given is not None and arguments.get(given) is not None)
 
 
 class Decision(StrEnum):
@@ -113,7 +122,7 @@ def load_approval_policy(shipped: Path, operator_file: Path) -> ApprovalPolicy:
     try:
         policy = ApprovalPolicy.model_validate(merged)
     except ValidationError as error:
-        raise _unusable(used, describe_errors(error)) from error
+        raise _unusable(used, describe_errors(error, ApprovalPolicy)) from error
     _require_known_tools(policy, used)
     return policy
 

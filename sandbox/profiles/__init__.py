@@ -361,7 +361,7 @@ def _load_profile(path: Path, workspace: PurePosixPath, known: Mapping[str, Prof
         document = _parse(text)
         return _build_profile(path.stem, document, known) if "extends" in document else _build_whole(path.stem, text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
-        return _build_broken_profile(path, document, describe_errors(error), known.get(path.stem))
+        return _build_broken_profile(path, document, describe_errors(error, Profile), known.get(path.stem))
     except ValueError as error:
         return _build_broken_profile(path, document, str(error), known.get(path.stem))
 

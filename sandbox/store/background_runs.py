@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, TaskId, Verification
+from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, RepoId, TaskId, Verification
 from sandbox.models.explorations import Exploration
 from sandbox.models.layers import PreparedLayers
 from sandbox.models.model import Model
@@ -42,10 +42,13 @@ class RunFailure(Model):
 
 
 class BackgroundRunRecord(Model):
-    """A background run on disk. `commit`: the task's last commit at the start. Seconds count from `started_at`."""
+    """A background run on disk. `repo_id`: of a build of a repository's layers, which has no task. `commit`: the task's
+    last commit at the start, or the repository's. Seconds count from `started_at`.
+    """
 
     run_id: str
-    task_id: TaskId
+    task_id: TaskId | None = None
+    repo_id: RepoId | None = None
     operation: BackgroundOperation
     check_ids: tuple[str, ...] = ()
     options: dict[str, Any] = Field(default_factory=dict)
@@ -63,6 +66,11 @@ class BackgroundRunRecord(Model):
     prepared: PreparedLayers | None = None
     exploration: Exploration | None = None
     failure: RunFailure | None = None
+
+    @property
+    def owner_id(self) -> str:
+        """The task, or the repository if it has none."""
+        return self.task_id or self.repo_id or ""
 
 
 def save_background_run(home: Home, record: BackgroundRunRecord) -> None:
@@ -104,7 +112,7 @@ def prune_background_runs(home: Home, most: int) -> None:
 
 def _not_found_error(home: Home, run_id: str) -> SandboxError:
     newest = [
-        f"{r.run_id}  {r.task_id} {' '.join(r.check_ids) or r.operation} {r.state}"
+        f"{r.run_id}  {r.owner_id} {' '.join(r.check_ids) or r.operation} {r.state}"
         for r in list_background_runs(home, 5)
     ]
     return SandboxError(

@@ -1,21 +1,24 @@
-"""Requests that run checks of a task, and stop requests of other processes for them.
+"""Requests that run checks of a task or build layers, and stop requests of other processes for them.
 
-Theory. A request that runs checks of a task has a file `<task>.<nonce>` and holds its lock. It appends a line when a
-check begins or ends. Another process that wants it to stop creates `<task>.<nonce>.stop` beside it and waits for the
+Theory. A request that runs checks of a task has a file `<task>.<nonce>` and holds its lock; one that builds layers of a
+repository has a digest of the repository's id there, for that may contain dots. It appends a line when a check begins
+or ends. Another process that wants it to stop creates `<task>.<nonce>.stop` beside it and waits for the
 lock. A stop file names one request, so an old one cannot stop a new request. Files of dead processes are recognised by
 their free lock, and are removed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sandbox.lazy_dataclass import dataclass
-from sandbox.models import CheckId, Verdict
+from sandbox.models import TASK_ID_PATTERN, CheckId, Verdict
 from sandbox.store.lockfile import create_locked, is_abandoned, remove_abandoned
 
 _STOP_SUFFIX = ".stop"
@@ -50,12 +53,12 @@ class ActiveRequest:
 
 
 @contextmanager
-def register_request(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[ActiveRequest]:
-    """Let other processes see and stop this request while it runs checks of a task.
+def register_request(folder: Path, owner_id: str, run_id: str | None = None) -> Iterator[ActiveRequest]:
+    """Let other processes see and stop this request while it runs checks of a task, or builds layers of a repository.
 
     `run_id`: the request's public name, if it has one. Raises: OSError if the home cannot be written.
     """
-    path = request_path(folder, task_id, run_id or secrets.token_hex(8))
+    path = request_path(folder, owner_id, run_id or secrets.token_hex(8))
     held, beside = create_locked(path)
     try:
         beside.rename(path)
@@ -111,14 +114,20 @@ class ObservedRequest:
         return remove_abandoned(self.path)
 
 
-def request_path(folder: Path, task_id: str, name: str) -> Path:
+def request_path(folder: Path, owner_id: str, name: str) -> Path:
     """The file of one request. It exists and is locked while its process runs it."""
-    return folder / f"{task_id}.{name}"
+    return folder / f"{_name_owner(owner_id)}.{name}"
 
 
-def list_run_ids(folder: Path, task_id: str) -> list[str]:
-    """The run ids of a task's background requests, of live and dead processes."""
-    found = (path.name.partition(".")[2] for path in _list_files(folder, f"{task_id}.run-"))
+def _name_owner(owner_id: str) -> str:
+    if re.fullmatch(TASK_ID_PATTERN, owner_id):
+        return owner_id
+    return f"repository-{hashlib.sha256(owner_id.encode()).hexdigest()[:32]}"
+
+
+def list_run_ids(folder: Path, owner_id: str) -> list[str]:
+    """The run ids of the background requests of a task or repository, of live and dead processes."""
+    found = (path.name.partition(".")[2] for path in _list_files(folder, f"{_name_owner(owner_id)}.run-"))
     return sorted(name for name in found if not name.endswith(_STOP_SUFFIX))
 
 
@@ -130,21 +139,21 @@ def _list_files(folder: Path, beginning: str) -> list[Path]:
         return []
 
 
-def is_running(folder: Path, task_id: str, run_id: str) -> bool:
+def is_running(folder: Path, owner_id: str, run_id: str) -> bool:
     """Whether the process that runs the request with this run id is alive."""
-    path = request_path(folder, task_id, run_id)
+    path = request_path(folder, owner_id, run_id)
     return path.exists() and not is_abandoned(path)
 
 
 @contextmanager
-def open_requests(folder: Path, task_id: str, run_id: str | None = None) -> Iterator[list[ObservedRequest]]:
-    """The requests of a task, or the one with this run id, of live and dead processes. Removes stop files without a
+def open_requests(folder: Path, owner_id: str, run_id: str | None = None) -> Iterator[list[ObservedRequest]]:
+    """The requests of a task or repository, or the one with this run id, of live and dead processes. Removes stop files without a
     request.
     """
     found: list[ObservedRequest] = []
-    wanted = None if run_id is None else request_path(folder, task_id, run_id).name
+    wanted = None if run_id is None else request_path(folder, owner_id, run_id).name
     try:
-        for path in _list_files(folder, f"{task_id}."):
+        for path in _list_files(folder, f"{_name_owner(owner_id)}."):
             if wanted is not None and path.name != wanted:
                 continue
             if path.suffix == _STOP_SUFFIX:

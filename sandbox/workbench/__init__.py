@@ -390,16 +390,17 @@ class Workbench:
         """A new task with its own branch and worktree; with `from_snapshot` it continues from that state.
 
         `from_snapshot`: the id of a snapshot of any task of the repository; it also determines the base branch.
-        `options`: another profile than the repository's, or the workspace kind `tree`: no files on disk until a check
-        needs them. `fetch`: first fetch what is new of the remote, as the command line and agents do. Raises:
-        `invalid_input`, also for a kind that a task cannot have, and when both a base and a snapshot are given;
+        `options`: another profile than the repository's, words of the branch's name, or the workspace kind `tree`: no
+        files on disk until a check needs them. `fetch`: first fetch what is new of the remote, as the command line and
+        agents do. Raises:
+        `invalid_input`, also for a kind or branch that a task cannot have, and when both a base and a snapshot are
+        given;
         `not_found` for the repository, branch, snapshot or profile; `quota_exceeded`; `unsafe_repository`; with
         `fetch`, and in a partial clone, also `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `conflict`.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
         chosen = options or models.TaskOptions()
-        if chosen.profile is not None:
-            use.repository_settings.find_profile(self._services.policies.profiles, chosen.profile)
+        use.lifecycle.require_possible_options(self._services, chosen)
         arguments |= chosen.model_dump(exclude_defaults=True)
         with use.journaling.record_operation(
             self._services, None, "create", arguments, names=[from_snapshot or ""]
@@ -1484,7 +1485,7 @@ class Workbench:
     def deny_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
         """Deny all open questions, or those of one tool.
 
-        Raises: no specific code; questions that are answered in between are skipped.
+        Questions that are answered in between are skipped. Raises: `not_found` for a tool that does not exist.
         """
         return use.requests.end_all(
             self._services.home,
@@ -1496,7 +1497,7 @@ class Workbench:
     def revoke_approvals(self, *, by: str, tool: str | None = None) -> tuple[Approval, ...]:
         """Revoke all approvals in force and all open questions, or those of one tool.
 
-        Raises: no specific code; approvals that end in between are skipped.
+        Approvals that end in between are skipped. Raises: `not_found` for a tool that does not exist.
         """
         states = {ApprovalState.PENDING, ApprovalState.APPROVED}
         return use.requests.end_all(
@@ -1701,9 +1702,10 @@ class Workbench:
         return use.layer_list.write_bill_of_materials(self._services, key)
 
     def build_layers(
-        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
+        self, owner_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
     ) -> PreparedLayers:
-        """Fetch and install the packages that the manifests of the task's last commit ask for, if they are missing.
+        """Fetch and install the packages that the manifests of a task's last commit, or of a repository's default
+        branch, ask for, if they are missing.
 
         `expected_commit`: refuse another last commit. `refresh`: choose the packages anew. Raises: `not_found`;
         `conflict` for another commit, or with reason `stopped` when it was cancelled;
@@ -1711,11 +1713,13 @@ class Workbench:
         `egress_refused`, `network_error`, `timeout`; `engine_unavailable`, `image_missing`; `quota_exceeded`.
         """
         heard = watch or Watch()
-        with use.journaling.record_operation(self._services, task_id, "layers-build", {"refresh": refresh}) as done:
-            return done(use.layer_list.build_for_task(self._services, task_id, heard, expected_commit, refresh=refresh))
+        with home_operations.record_layers_build(self._services, owner_id, {"refresh": refresh}) as done:
+            return done(
+                use.layer_list.build_for_owner(self._services, owner_id, heard, expected_commit, refresh=refresh)
+            )
 
     def start_layers(
-        self, task_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
+        self, owner_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
     ) -> BackgroundRun:
         """As `build_layers`, without waiting: the answer has the run id for `wait_run` and `stop_run`; otherwise as
         `start_checks`.
@@ -1723,11 +1727,11 @@ class Workbench:
         Raises: `not_found`; `conflict` for another commit; `quota_exceeded` for too many runs at once; the error of a
         run that fails at once, as `build_layers`.
         """
-        use.layer_list.require_commit(self._services, task_id, expected_commit)
-        question = use.background.Question("layers-build", task_id, (), {"refresh": refresh})
+        use.layer_list.require_commit(self._services, owner_id, expected_commit)
+        question = use.background.Question("layers-build", owner_id, (), {"refresh": refresh})
 
         def build(heard: Watch, _run_id: str) -> PreparedLayers:
-            return self.build_layers(task_id, heard, expected_commit=expected_commit, refresh=refresh)
+            return self.build_layers(owner_id, heard, expected_commit=expected_commit, refresh=refresh)
 
         return use.background.start(self._services, question, watch or Watch(), build)
 

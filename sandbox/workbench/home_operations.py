@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sandbox.errors import SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.store.records import find_repository
 from sandbox.workbench import usecases as use
 from sandbox.workbench.controller.callers import clip_text
-from sandbox.workbench.controller.journaling import record_home_operation, record_operation
+from sandbox.workbench.controller.journaling import Operation, record_home_operation, record_operation
 
 if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
     from sandbox.models import (
@@ -218,6 +218,16 @@ def launch_candidate(services: Services, repo_id: str, watch: Watch, options: Ve
     """As `candidate.launch_candidate`, for a repository."""
     with record_home_operation(services, "candidate", {"repo_id": repo_id}, names=[repo_id]) as operation:
         return operation(use.launch_candidate.launch_candidate(services, repo_id, watch, options))
+
+
+def record_layers_build(
+    services: Services, owner_id: str, arguments: Mapping[str, Any]
+) -> AbstractContextManager[Operation]:
+    """In the journal of the task, or of the home for a repository."""
+    if owner_id.startswith("task-"):
+        return record_operation(services, owner_id, "layers-build", arguments)
+    given = {"repo_id": owner_id, **arguments}
+    return record_home_operation(services, "layers-build", given, names=[owner_id])
 
 
 def promote(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 from mcp.client.client import Client
 
@@ -106,6 +107,53 @@ def test_a_fetch_outlasts_its_call_and_session_and_two_callers_build_it_once(ben
     assert [c["purl"] for c in person.ok("layers", "show", layer["key"], "--sbom")["components"]] == [
         "pkg:pypi/wanted@1"
     ]
+
+
+def test_the_packages_of_a_repository_are_asked_about_and_fetched_without_a_task(bench: Bench) -> None:
+    """Control: the first check of a task that is made afterwards has them, and a stopped fetch has left nothing."""
+    task = bench.make_task()
+    person = Command(bench.home)
+    with bench.open() as workbench:
+        repo_id, head = workbench.task(task).repo_id, workbench.task(task).base_commit
+
+    async def session(client: Client) -> None:
+        for wrong in ({}, {"task_id": task, "repo_id": repo_id}):
+            found = await failed(client, PREPARE, "invalid_input", **wrong)
+            assert found["details"] == "Give either repo_id or task_id"
+        asked = await failed(client, PREPARE, "approval_required", repo_id=repo_id)
+        shown = await anyio.to_thread.run_sync(person.ok, "approvals", "show", asked["data"]["approval_id"])
+        question = "\n".join(shown["approval"]["question"])
+        assert f"commit {head[:12]}" in question
+        assert f":{bench.index.port}\nasked for by manifests: 1" in question
+        started = await approved(client, person, PREPARE, repo_id=repo_id, wait_s=1)
+        assert started["state"] == "running"
+        ended = await ok(client, STOP, run_id=started["run_id"])
+        assert (ended["state"], ended["verdict"]) == ("finished", "killed")
+        bench.index.release()
+        done = await approved(client, person, PREPARE, repo_id=repo_id, wait_s=CLIENT_S - 10)
+        assert (done["commit"], done["layers"][0]["packages"], "task_id" in done) == (head, 1, False)
+        assert (await ok(client, PREPARE, repo_id=repo_id))["layers"][0]["key"] == done["layers"][0]["key"]
+        made = await ok(client, "space_repo_create_task", repo_id=repo_id, prompt="p", branch="a-b")
+        assert made["task"]["branch"].endswith("-a-b")
+        run = await ok(client, "space_repo_run_check", task_id=made["task"]["id"], check_id="use")
+        assert run["verdict"] == "passed"
+        asked = {"repo_id": repo_id, "prompt": "p", "profile": "generic"}
+        await failed(client, "space_repo_create_task", "approval_required", **asked)
+
+    bench.index.hold()
+    talk(AgentServer(bench.home, "stdio"), session)
+    with bench.open() as workbench:
+        builds = [event.operation for event in workbench.events() if event.operation.operation == "layers-build"]
+    assert [build.names for build in builds] == [(repo_id,)] * 3
+    assert person.ok("layers", "build", repo_id)["commit"] == head
+
+    async def automated(client: Client) -> None:
+        asked = {"repo_id": repo_id, "prompt": "p", "profile": "generic"}
+        await failed(client, "space_repo_create_task", "approval_required", **asked)
+        made = await approved(client, person, "space_repo_create_task", **asked)
+        assert made["task"]["profile"] == "generic"
+
+    talk(AgentServer(bench.home, "stdio", ("--approvals", "auto")), automated)
 
 
 def test_a_stopped_fetch_leaves_nothing_and_can_be_asked_for_again(bench: Bench) -> None:

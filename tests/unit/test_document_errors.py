@@ -21,7 +21,11 @@ JARGON = ("pydantic", "type=", "input_value", "Value error", "Input should")
     ("text", "said"),
     [
         ("label = 'x'\n", "image: is missing"),
-        (HEAD + "lable = 'x'\n", "lable: there is no such key"),
+        (HEAD + "lable = 'x'\n", "lable: there is no such key; did you mean label?"),
+        (CHECK + "timeout = 3\n", "timeout of check 1: there is no such key; did you mean timeout_s?"),
+        (CHECK + "limits.pid = 3\n", "limits.pid of check 1: there is no such key; did you mean pids?"),
+        (HEAD + "[detect]\nal = []\n", "detect.al: there is no such key; did you mean all?"),
+        (HEAD + "zzzz = 1\n", "zzzz: there is no such key"),
         (CHECK + "timeout_s = 'soon'\n", "timeout_s of check 1: should be a valid number, not 'soon'"),
         (CHECK + "timeout_s = -1\n", "timeout_s of check 1: should be greater than 0, not -1"),
         (CHECK + "limits.pids = 0\n", "limits.pids of check 1: should be greater than 0, not 0"),

@@ -20,7 +20,7 @@ def test_a_copy_has_the_other_hint_and_leaves_the_original() -> None:
 
     assert copied.payload()["error"] == {**error.payload()["error"], "hint": "new", "details": "more"}
     assert (error.hint, error.details) == ("old", "old")
-    assert (str(copied), copied.args) == ("brief", ("brief",))
+    assert (str(copied), copied.args) == ("conflict: brief\nmore\nnew", ("brief",))
 
 
 def test_a_copy_keeps_class_and_attributes_of_a_subclass() -> None:

@@ -6,15 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sandbox.approvals import AgentCall
 from sandbox.egress.registries import find_registries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
 from sandbox.git.scratch_trees import compute_tree_id
-from sandbox.models import Change, DiffFile, Task
+from sandbox.models import Change, DiffFile, Repository, Task, TaskOptions
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_invisible, escape_path
+from sandbox.workbench.approvals import chosen_profile
 from sandbox.workbench.checks import gate
-from sandbox.workbench.checks.layers import MissingLayer, find_last_tree, find_missing_layers
+from sandbox.workbench.checks.layers import MissingLayer, find_missing_layers, find_owner_tree
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
@@ -22,7 +24,6 @@ from sandbox.workbench.delivery import promote, pull_requests, push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
-from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import lifecycle, status
 from sandbox.workbench.tasks.left_out_paths import find_clean_state
 from sandbox.workbench.tasks.lifecycle import compare_task
@@ -32,6 +33,7 @@ MOST_LINES = 2000
 
 MOST_CHARS = 256 * 1024
 PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
+CREATING = "space_repo_create_task"
 PREPARING, PROMOTING, CLOSING = "space_repo_prepare", "space_repo_promote", "space_repo_close_task"
 SENDING = frozenset({PUSHING, OPENING})
 """Tools that send the last commit to the remote."""
@@ -45,11 +47,12 @@ _CLEANED = (
 
 def find_target_state(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> str:
     """The state that a call acts on: the commit for tools that send, clean or fetch packages, else the working tree.
+    Of a choice of a profile it is a digest of what that changes.
 
     A clean does not use the working tree, because that may be too large to read, or missing: see `find_clean_state`.
     """
     if task_id is None:
-        return ""
+        return _find_state_without_task(services, tool, arguments)
     task = find_task(services.home, task_id, allow_closed=True)
     if tool == CLEANING:
         return find_clean_state(services, task, arguments.get("without", ()))
@@ -59,14 +62,22 @@ def find_target_state(services: Services, tool: str, arguments: Mapping[str, Any
         return compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
 
 
-def needs_no_question(services: Services, tool: str, task_id: str | None) -> bool:
+def _find_state_without_task(services: Services, tool: str, arguments: Mapping[str, Any]) -> str:
+    repo_id, profile = arguments.get("repo_id"), arguments.get("profile")
+    if tool == CREATING and repo_id is not None and profile is not None:
+        return chosen_profile.digest_choice(services, repo_id, profile)
+    if tool == PREPARING and repo_id is not None:
+        return find_owner_tree(services, repo_id)[1].commit
+    return ""
+
+
+def needs_no_question(services: Services, call: AgentCall) -> bool:
     """Whether the call asks for packages and fetches none, because the layers that it asks for are there.
 
     Raises: as `find_missing_layers`; `conflict` for a closed task.
     """
-    if tool != PREPARING or task_id is None:
-        return False
-    return not _find_missing(services, find_task(services.home, task_id))
+    owner = call.task_id or call.repo_id
+    return call.tool == PREPARING and owner is not None and not _find_missing(services, owner)
 
 
 def require_possible(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
@@ -74,8 +85,12 @@ def require_possible(services: Services, tool: str, arguments: Mapping[str, Any]
     about it, and none of their approvals is used up by it.
 
     Raises: what the call would: as `push.require_sendable`, `pull_requests.require_openable`, `gate.require_open_gate`,
-    `lifecycle.require_closable`, and for a promotion as `promote.find_promotable`.
+    `lifecycle.require_closable`, and for a promotion as `promote.find_promotable`; of a new task as
+    `lifecycle.require_possible_options`.
     """
+    if tool == CREATING:
+        options = TaskOptions(profile=arguments.get("profile"), branch=arguments.get("branch"))
+        lifecycle.require_possible_options(services, options)
     if task_id is None:
         return
     if tool == PROMOTING:
@@ -95,12 +110,15 @@ def require_possible(services: Services, tool: str, arguments: Mapping[str, Any]
 
 def build_question(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:
     """The complete question, as lines. Raises: `quota_exceeded` when it is too long to be read by a person."""
+    repo_id = arguments.get("repo_id")
     lines = [f"An agent wants to call {tool}"]
     lines += [line for name, value in arguments.items() if value is not None for line in _argument_lines(name, value)]
     if task_id is not None:
         lines += _about_task(services, tool, find_task(services.home, task_id, allow_closed=True))
     elif tool == CLEANING:  # a task of a cluster, which is one of the arguments
         lines += _CLEANED
+    elif repo_id is not None:
+        lines += _about_repository(services, tool, find_repository(services.home, repo_id), arguments.get("profile"))
     size = sum(map(len, lines))
     if len(lines) > MOST_LINES or size > MOST_CHARS:
         raise SandboxError(
@@ -110,6 +128,21 @@ def build_question(services: Services, tool: str, arguments: Mapping[str, Any], 
             hint="Split the work into calls with fewer files, or let a person run the command.",
         )
     return tuple(lines)
+
+
+def _about_repository(services: Services, tool: str, repository: Repository, profile: str | None) -> list[str]:
+    """Of a call without a task; nothing of a tool that can do little with a repository."""
+    about = f"repository: {repository.id}, remote {_spell_out(repository.remote_url)}"
+    if tool == CREATING and profile is not None:
+        return [about, *chosen_profile.describe_choice(services, repository.id, profile)]
+    if tool == PREPARING:
+        commit = find_owner_tree(services, repository.id)[1].commit
+        return [
+            about,
+            f"branch: {_spell_out(repository.default_branch)}, commit {commit[:12]}",
+            *_package_lines(services, repository.id),
+        ]
+    return []
 
 
 def _about_task(services: Services, tool: str, task: Task) -> list[str]:
@@ -137,7 +170,7 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
     if tool == PROMOTING:
         return [*about, *_promotion_lines(services, task)]
     if tool == PREPARING:
-        return [*about, *_package_lines(services, task)]
+        return [*about, *_package_lines(services, task.id)]
     changes = status.read_status(services, task.id).changes
     return [*about, *_file_lines("uncommitted", changes), *_risk_lines(services.policies, task, changes)]
 
@@ -154,12 +187,12 @@ def _promotion_lines(services: Services, task: Task) -> list[str]:
     ]
 
 
-def _package_lines(services: Services, task: Task) -> list[str]:
+def _package_lines(services: Services, owner_id: str) -> list[str]:
     """The packages that would be fetched, and the hosts that may be asked for them. Not those of layers that are
     there.
     """
     lines = []
-    for missing in _find_missing(services, task):
+    for missing in _find_missing(services, owner_id):
         ecosystem, plan = missing.rule.ecosystem, missing.plan
         found = find_registries(ecosystem, services.settings.registries, services.environ)
         hosts = ", ".join(str(host.destination) for host in found.hosts)
@@ -170,10 +203,9 @@ def _package_lines(services: Services, task: Task) -> list[str]:
     return lines or ["it fetches no packages: those that it asks for are there"]
 
 
-def _find_missing(services: Services, task: Task) -> tuple[MissingLayer, ...]:
-    tree = find_last_tree(services, task)
-    parts = load_task_profile(services, task).parts
-    return tuple(missing for part in parts for missing in find_missing_layers(services, part, tree))
+def _find_missing(services: Services, owner_id: str) -> tuple[MissingLayer, ...]:
+    profile, tree = find_owner_tree(services, owner_id)
+    return tuple(missing for part in profile.parts for missing in find_missing_layers(services, part, tree))
 
 
 def _verification_line(services: Services, task: Task) -> str:

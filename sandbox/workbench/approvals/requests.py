@@ -13,9 +13,10 @@ from sandbox import approvals
 from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Caller
+from sandbox.policy.approvals import TOOL_NAMES
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
-from sandbox.store.records import find_repository, find_task
+from sandbox.store.records import find_repository, find_task, not_found_error
 from sandbox.workbench.approvals import question
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
@@ -52,7 +53,7 @@ def needs_no_question(services: Services, call: AgentCall) -> bool:
 
     Raises: as `question.needs_no_question`.
     """
-    return question.needs_no_question(services, call.tool, call.task_id)
+    return question.needs_no_question(services, call)
 
 
 def is_allowed_by_diff(services: Services, call: AgentCall) -> bool:
@@ -220,8 +221,14 @@ def list_all(home: Home, *, everything: bool = False) -> tuple[Approval, ...]:
 def end_all(
     home: Home, states: Container[ApprovalState], tool: str | None, end: Callable[[str], Approval]
 ) -> tuple[Approval, ...]:
-    """Call `end` for each approval in one of the states, of one tool if given. Skips those that ended in between."""
-    found = [a for a in list_all(home) if a.state in states and tool in {None, a.tool}]
+    """Call `end` for each approval in one of the states, of one tool if given. Skips those that ended in between.
+
+    Raises: `not_found` for a tool that does not exist.
+    """
+    alive = [a for a in list_all(home) if a.state in states]
+    if tool is not None and tool not in {*TOOL_NAMES, *(a.tool for a in alive)}:
+        raise not_found_error("tool", tool, TOOL_NAMES, "No request was changed. `sandbox approvals list` shows them.")
+    found = [a for a in alive if tool in {None, a.tool}]
     ended = []
     for approval in found:
         try:

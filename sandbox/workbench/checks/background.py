@@ -20,7 +20,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, TaskStatus, Verification
+from sandbox.git.cache_clones import resolve_commit
+from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, Verification
 from sandbox.models.explorations import Exploration
 from sandbox.models.layers import PreparedLayers
 from sandbox.store.background_runs import (
@@ -37,7 +38,7 @@ from sandbox.text import decode_for_display
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.layer_attempts import STOPPED
 from sandbox.workbench.checks.run import new_run_id
-from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_checks, stoppable
+from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_build, stop_checks, stoppable
 from sandbox.workbench.controller.background_threads import BackgroundThread, BackgroundThreads
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.services import Services
@@ -60,10 +61,13 @@ Work = Callable[[Watch, str], Result]
 
 @dataclass(frozen=True)
 class Question:
-    """Which checks to run, and how. Two equal questions share one run. `options`: all other inputs of the run."""
+    """Which checks to run, and how. Two equal questions share one run. `options`: all other inputs of the run.
+
+    `owner_id`: a task; or a repository, to build its layers.
+    """
 
     operation: BackgroundOperation
-    task_id: str
+    owner_id: str
     check_ids: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -74,29 +78,29 @@ def start(services: Services, question: Question, watch: Watch, work: Work) -> B
     `watch` is called from that thread. Raises: the error that ends the run before its first check; `conflict` for a
     closed task; `quota_exceeded` beyond `MAX_BACKGROUND_RUNS` runs of this controller.
     """
-    find_task(services.home, question.task_id)
+    commit = _find_commit(services, question.owner_id)
     services.disk.require(Writer.RECORD, RECORD_DEMAND)
     services.home.background_runs.mkdir(mode=0o700, exist_ok=True)
     prune_background_runs(services.home, services.settings.keep.background_runs)
-    with services.home.locked(f"start-{question.task_id}", _START_WAIT_S):  # else two callers at once start two runs
-        running = _find_same(services.home, question)
+    with services.home.locked(f"start-{question.owner_id}", _START_WAIT_S):  # else two callers at once start two runs
+        running = _find_same(services, question)
         if running is not None:
             return running
         run_id = new_run_id(services.presence)
         context = contextvars.copy_context()
-        which = run_id, question
+        record = _new_record(run_id, question, commit)
         services.background_threads.start(
-            run_id, lambda ours: context.run(_run, services.home, which, watch, work, ours)
+            run_id, lambda ours: context.run(_run, services.home, record, watch, work, ours)
         ).wait_for_record()
     return _build_answer(find_background_run(services.home, run_id))
 
 
-def _run(home: Home, which: tuple[str, Question], watch: Watch, work: Work, thread: BackgroundThread) -> None:
+def _run(home: Home, record: BackgroundRunRecord, watch: Watch, work: Work, thread: BackgroundThread) -> None:
     """Complete the record before the request's file is removed: else the process would look killed."""
-    run_id, question = which
+    run_id = record.run_id
     ours = replace(watch, cancelled=lambda: thread.cancelled.is_set() or watch.cancelled())
-    with stoppable(home, question.task_id, ours, run_id) as heard:
-        tracker = _Tracker(home, _new_record(home, run_id, question))
+    with stoppable(home, record.owner_id, ours, run_id) as heard:
+        tracker = _Tracker(home, record)
         thread.record_ready.set()
         try:
             tracker.finish(work(tracker.follow(heard), run_id))
@@ -110,16 +114,26 @@ def _run(home: Home, which: tuple[str, Question], watch: Watch, work: Work, thre
             tracker.fail(SandboxError(ErrorCode.INTERNAL, f"{run_id} failed; this is a defect of the sandbox"))
 
 
-def _new_record(home: Home, run_id: str, question: Question) -> BackgroundRunRecord:
-    """Raises: `not_found`, `conflict` for a closed task."""
-    task = find_task(home, question.task_id)
+def _find_commit(services: Services, owner_id: str) -> str:
+    """The last commit of a task, or that of a repository's default branch. Raises: `not_found`; `conflict` for a closed
+    task.
+    """
+    if owner_id.startswith("task-"):
+        return find_task(services.home, owner_id).head_commit
+    repository, git = services.repositories.open(owner_id)
+    return resolve_commit(git, "HEAD", repository.default_branch)
+
+
+def _new_record(run_id: str, question: Question, commit: str) -> BackgroundRunRecord:
+    of_task = question.owner_id.startswith("task-")
     return BackgroundRunRecord(
         run_id=run_id,
-        task_id=question.task_id,
+        task_id=question.owner_id if of_task else None,
+        repo_id=None if of_task else question.owner_id,
         operation=question.operation,
         check_ids=question.check_ids,
         options=dict(question.options),
-        commit=task.head_commit,
+        commit=commit,
         started_at=datetime.now(UTC),
     )
 
@@ -257,8 +271,8 @@ def wait_for_start(home: Home, background_threads: BackgroundThreads, run_id: st
     return found
 
 
-def find_task_id(home: Home, run_id: str) -> str:
-    """The task of a run. Raises: `not_found`."""
+def find_task_id(home: Home, run_id: str) -> str | None:
+    """The task of a run; None for one of a repository. Raises: `not_found`."""
     return find_background_run(home, run_id).task_id
 
 
@@ -268,8 +282,10 @@ def stop(services: Services, run_id: str) -> BackgroundRun:
     Raises: `not_found`; as `stop_checks`; the error that ended the run.
     """
     record = find_background_run(services.home, run_id)
-    if record.state == "running":
+    if record.state == "running" and record.task_id is not None:
         stop_checks(services, record.task_id, run_id)
+    elif record.state == "running":
+        stop_build(services, record.owner_id, run_id)
     return wait(services.home, services.background_threads, run_id, STOP_WAIT_S)
 
 
@@ -282,14 +298,14 @@ def _find_run(home: Home, run_id: str) -> BackgroundRun:
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"{run_id} has no result: the process that ran it was killed",
-            details=f"{record.operation} of {record.task_id}, {' '.join(record.check_ids)}",
+            details=f"{record.operation} of {record.owner_id}, {' '.join(record.check_ids)}",
             hint="Ask for it again. The log of a check's output was kept: `sandbox check log`.",
         )
     return _build_answer(record)
 
 
 def _is_alive(home: Home, record: BackgroundRunRecord) -> bool:
-    return is_running(home.stop_requests, record.task_id, record.run_id)
+    return is_running(home.stop_requests, record.owner_id, record.run_id)
 
 
 def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
@@ -309,6 +325,7 @@ def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
     return BackgroundRun(
         run_id=record.run_id,
         task_id=record.task_id,
+        repo_id=record.repo_id,
         operation=record.operation,
         check_ids=record.check_ids,
         state="running" if running else "finished",
@@ -326,18 +343,16 @@ def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
     )
 
 
-def _find_same(home: Home, question: Question) -> BackgroundRun | None:
+def _find_same(services: Services, question: Question) -> BackgroundRun | None:
     """Find a run that answers the question now. After a new commit, `verify` is a different question."""
-    for run_id in list_run_ids(home.stop_requests, question.task_id):
+    for run_id in list_run_ids(services.home.stop_requests, question.owner_id):
         with suppress(SandboxError):  # the run has no record yet, or the record is damaged
-            record = find_background_run(home, run_id)
-            asked = Question(record.operation, record.task_id, record.check_ids, record.options)
-            if record.state == "running" and asked == question and _is_current(home, record):
+            record = find_background_run(services.home, run_id)
+            asked = Question(record.operation, record.owner_id, record.check_ids, record.options)
+            if record.state == "running" and asked == question and _is_current(services, record):
                 return _build_answer(record)
     return None
 
 
-def _is_current(home: Home, record: BackgroundRunRecord) -> bool:
-    task = find_task(home, record.task_id, allow_closed=True)
-    is_open = task.status is not TaskStatus.CLOSED
-    return is_open and task.head_commit == record.commit and _is_alive(home, record)
+def _is_current(services: Services, record: BackgroundRunRecord) -> bool:
+    return _find_commit(services, record.owner_id) == record.commit and _is_alive(services.home, record)

@@ -10,14 +10,13 @@ from sandbox.models import TaskStatus
 from sandbox.models.layers import Layer, LayerDetails, LayerSummary, LayerUser, PreparedLayers, RemovedLayers
 from sandbox.store.home import Home
 from sandbox.store.layers import LayerStore
-from sandbox.store.records import find_task, list_repositories, list_tasks, not_found_error
+from sandbox.store.records import list_repositories, list_tasks, not_found_error
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
-from sandbox.workbench.checks.layers import build_layers, find_last_tree
+from sandbox.workbench.checks.layers import build_layers, find_owner_tree
 from sandbox.workbench.checks.manifests import plan_layer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.unused_layers import remove_layer
-from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks.approved_state import require_approved
 
 if TYPE_CHECKING:
@@ -51,21 +50,21 @@ def write_bill_of_materials(services: Services, key: str) -> str:
     return bill_of_materials.write_bill_of_materials(_find(LayerStore(services.home), key))
 
 
-def require_commit(services: Services, task_id: str, expected_commit: str | None) -> None:
-    """Raises: `not_found`; `conflict` if the task's last commit is not `expected_commit`."""
-    require_approved("commit", find_task(services.home, task_id).head_commit, expected_commit)
+def require_commit(services: Services, owner_id: str, expected_commit: str | None) -> None:
+    """Raises: as `find_owner_tree`; `conflict` if its commit is not `expected_commit`."""
+    require_approved("commit", find_owner_tree(services, owner_id)[1].commit, expected_commit)
 
 
-def build_for_task(
-    services: Services, task_id: str, watch: Watch, expected_commit: str | None, *, refresh: bool
+def build_for_owner(
+    services: Services, owner_id: str, watch: Watch, expected_commit: str | None, *, refresh: bool
 ) -> PreparedLayers:
-    """Build the layers that the manifests of a task's last commit ask for, if they are missing; all with `refresh`.
+    """Build the layers that the manifests of a task's last commit, or of a repository's default branch, ask for, if
+    they are missing; all with `refresh`.
 
-    Raises: as `require_commit` and `build_layers`.
+    Raises: as `find_owner_tree` and `build_layers`; `conflict` for another commit than the expected one.
     """
-    task = find_task(services.home, task_id)
-    require_approved("commit", task.head_commit, expected_commit)
-    profile, tree = load_task_profile(services, task), find_last_tree(services, task)
+    profile, tree = find_owner_tree(services, owner_id)
+    require_approved("commit", tree.commit, expected_commit)
     store, owners = LayerStore(services.home), _Owners(services.home)
     built = [
         layer
@@ -75,7 +74,7 @@ def build_for_task(
         )
     ]
     return PreparedLayers(
-        commit=task.head_commit,
+        commit=tree.commit,
         layers=tuple(_summarize(store, layer, owners) for layer in built),
         refused=tuple(
             entry

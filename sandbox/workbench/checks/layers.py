@@ -20,6 +20,7 @@ from sandbox.dependencies.environment import build_environment, target
 from sandbox.egress.registries import UnusableRegistry, find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.objects import commit_time, tree_of
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
@@ -27,11 +28,14 @@ from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, Task
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
+from sandbox.store.records import find_task
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, STOPPED, attempt
 from sandbox.workbench.checks.verdict_keys import PLATFORM
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import load_profile
+from sandbox.workbench.repositories.profile_checks import load_task_profile
 
 if TYPE_CHECKING:
     from sandbox.dependencies.layer_plan import LayerPlan, ProjectDescription
@@ -64,6 +68,20 @@ def find_last_tree(services: Services, task: Task) -> TreeOfCommit:
     """The tree that says which packages a task needs: a change of a manifest counts once it is committed."""
     _, git = services.repositories.open(task.repo_id)
     return TreeOfCommit(git, tree_of(git, task.head_commit), task.head_commit, task.repo_id)
+
+
+def find_owner_tree(services: Services, owner_id: str) -> tuple[Profile, TreeOfCommit]:
+    """The profile and the tree whose packages a task needs, or a repository: those of its default branch.
+
+    Raises: `not_found`; `conflict` for a closed task.
+    """
+    if owner_id.startswith("task-"):
+        task = find_task(services.home, owner_id)
+        return load_task_profile(services, task), find_last_tree(services, task)
+    repository, git = services.repositories.open(owner_id)
+    commit = resolve_commit(git, "HEAD", repository.default_branch)
+    profile = load_profile(services, owner_id, git, commit)
+    return profile, TreeOfCommit(git, tree_of(git, commit), commit, owner_id)
 
 
 def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:

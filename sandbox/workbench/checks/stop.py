@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from sandbox.engine.container_labels import INSTANCE_LABEL, TASK_LABEL
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import TASK_ID_PATTERN, Check, CheckRun, StoppedCheck, StopResult, Verdict
+from sandbox.models import SLUG_PATTERN, TASK_ID_PATTERN, Check, CheckRun, StoppedCheck, StopResult, Verdict
 from sandbox.store.home import Home
 from sandbox.store.liveness import list_live_nonces, owner_of
 from sandbox.store.records import find_task
@@ -31,15 +31,15 @@ _EDIT_WAIT_S = 10.0
 
 
 @contextmanager
-def stoppable(home: Home, task_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
-    """Run checks of a task in the body with the yielded watch: `stop_checks` in any process can stop them, also by
-    `run_id`.
+def stoppable(home: Home, owner_id: str, watch: Watch, run_id: str | None = None) -> Iterator[Watch]:
+    """Run checks of a task, or build layers of a repository, in the body with the yielded watch: `stop_checks` and
+    `stop_build` in any process can stop them, also by `run_id`.
     """
-    if re.fullmatch(TASK_ID_PATTERN, task_id) is None or not home.task(task_id).exists():
+    if not _is_known(home, owner_id):
         yield watch  # the request itself reports the wrong id
         return
     home.stop_requests.mkdir(mode=0o700, exist_ok=True)
-    with register_request(home.stop_requests, task_id, run_id) as request:
+    with register_request(home.stop_requests, owner_id, run_id) as request:
 
         def announce(check: Check, run: CheckRun | None) -> None:
             if run is None:
@@ -58,6 +58,26 @@ def stoppable(home: Home, task_id: str, watch: Watch, run_id: str | None = None)
             starts=note_start,
             cancelled=lambda: watch.cancelled() or request.is_stop_requested(),
         )
+
+
+def _is_known(home: Home, owner_id: str) -> bool:
+    if re.fullmatch(TASK_ID_PATTERN, owner_id):
+        return home.task(owner_id).exists()
+    return re.fullmatch(SLUG_PATTERN, owner_id) is not None and home.clone(owner_id).exists()
+
+
+def stop_build(services: Services, repo_id: str, run_id: str) -> None:
+    """Stop one build of a repository's layers, and wait until it has ended. Guests of a dead process are removed by
+    reconciliation.
+
+    Raises: `timeout` when the running process does not react.
+    """
+    with open_requests(services.home.stop_requests, repo_id, run_id) as requests:
+        for request in requests:
+            request.ask_to_stop()
+        _wait_until_over(repo_id, lambda: all(request.is_over() for request in requests))
+        for request in requests:
+            request.clean_up()
 
 
 def stop_checks(services: Services, task_id: str, run_id: str | None = None) -> StopResult:
@@ -92,13 +112,13 @@ def _list_stopped(
                 yield StoppedCheck(check_id=name, verdict=verdict)
 
 
-def _wait_until_over(task_id: str, is_over: Callable[[], bool]) -> None:
+def _wait_until_over(owner_id: str, is_over: Callable[[], bool]) -> None:
     ends_at = time.monotonic() + STOP_WAIT_S
     while not is_over():
         if time.monotonic() > ends_at:
             raise SandboxError(
                 ErrorCode.TIMEOUT,
-                f"The checks in {task_id} did not stop within {STOP_WAIT_S:g} s",
+                f"The checks in {owner_id} did not stop within {STOP_WAIT_S:g} s",
                 hint="Look for a suspended `sandbox` process (state T in `ps`). Continue or end it, then repeat.",
             )
         time.sleep(_LOOK_S)

@@ -44,7 +44,7 @@ from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import hub_states
 from sandbox.workbench.repositories import clone
-from sandbox.workbench.repositories.repository_settings import find_profile
+from sandbox.workbench.tasks.branch_names import name_branch
 from sandbox.workbench.tasks.lifecycle import (
     ForkOrigin,
     close_task,
@@ -52,6 +52,7 @@ from sandbox.workbench.tasks.lifecycle import (
     draft_task,
     find_start,
     lock_task,
+    require_possible_options,
     require_task_kind,
     start_task,
 )
@@ -83,27 +84,24 @@ def create_named_task(services: Services, new: NewTask) -> Task:
     is a task of this id.
     """
     _require_unknown(services, new.task_id)
-    _require_profile(services, new.options)
+    require_possible_options(services, new.options)
     kind = require_task_kind(new.options.workspace_kind)
     repository = clone.clone(services, new.url).repository
     git = services.repositories.open(repository.id)[1]
-    commit, branch = find_start(services, repository, git, new.base_branch or "HEAD")
-    base_tree = clone.fetch_whole_tree(services, repository, git, commit)
-    draft = draft_task(services, repository.id, new.task_id, new.prompt, (commit, branch), kind)
-    task = draft.model_copy(update={"profile": new.options.profile})
+    start = find_start(services, repository, git, new.base_branch or "HEAD")
+    base_tree = clone.fetch_whole_tree(services, repository, git, start[0])
+    draft = draft_task(services, repository.id, new.task_id, new.prompt, start, kind)
+    branch = name_branch(new.task_id, new.prompt, new.options.branch)
+    task = draft.model_copy(update={"profile": new.options.profile, "branch": branch})
     return start_task(services, git, task, base_tree, None)
 
 
 def fork_named_task(services: Services, task_id: str, wanted: ForkRequest) -> Task:
     """As `fork_task`, under an id that was drawn elsewhere. Raises: also `conflict` if there is a task of this id."""
     _require_unknown(services, wanted.new_id)
-    _require_profile(services, wanted.options)
+    if wanted.options is not None:
+        require_possible_options(services, wanted.options)
     return fork_task(services, task_id, wanted)
-
-
-def _require_profile(services: Services, options: TaskOptions | None) -> None:
-    if options is not None and options.profile is not None:
-        find_profile(services.policies.profiles, options.profile)
 
 
 def send_state(services: Services, hub_url: str, task_id: str, epoch: int, done: DoneOperation | None = None) -> str:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.process import Git
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import TASK_ID_PATTERN
@@ -22,6 +23,8 @@ PREFIX = "refs/heads/space-agent/"
 _ID_LENGTH = len("task-") + 36
 _SHORT = lazy_pattern(r"[0-9a-f]{8}(?=-)")
 _SLUG_LENGTH = 40
+MOST_BRANCH_CHARS = 80
+"""Of the words that a caller chooses for a branch."""
 
 
 def draw_task_id(home: Home, git: Git) -> str:
@@ -32,10 +35,34 @@ def draw_task_id(home: Home, git: Git) -> str:
             return task_id
 
 
-def name_branch(task_id: str, prompt: str) -> str:
-    """The branch of a new task. Pure."""
-    words = re.sub(r"[^a-z0-9]+", "-", prompt.lower().encode("ascii", "ignore").decode()).strip("-")
-    return f"space-agent/{_short(task_id)}-{words[:_SLUG_LENGTH].strip('-') or 'work'}"
+def name_branch(task_id: str, prompt: str, chosen: str | None = None) -> str:
+    """The branch of a new task. `chosen`: as `require_branch_words` takes it; None: the words of its prompt. Pure."""
+    if chosen is not None:
+        return f"space-agent/{_short(task_id)}-{require_branch_words(chosen)}"
+    return f"space-agent/{_short(task_id)}-{_to_words(prompt)[:_SLUG_LENGTH].strip('-') or 'work'}"
+
+
+def _to_words(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower().encode("ascii", "ignore").decode()).strip("-")
+
+
+def require_branch_words(chosen: str) -> str:
+    """The words of a branch that a caller chose, without the prefix that all branches of tasks have. What stands before
+    them says which task the branch belongs to, so it cannot be chosen. Pure.
+
+    Raises: `invalid_input` for other characters, or too many of them: no name is changed silently.
+    """
+    words = chosen.removeprefix("space-agent/")
+    if len(words) <= MOST_BRANCH_CHARS and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", words):
+        return words
+    near = _to_words(words)[:MOST_BRANCH_CHARS].strip("-")
+    raise SandboxError(
+        ErrorCode.INVALID_INPUT,
+        f"The branch of a task cannot be named {chosen[:100]!a}",
+        details=f"at most {MOST_BRANCH_CHARS} lower-case letters and digits, in words with one - between them",
+        hint="The name is space-agent/ID-WORDS: the beginning of the task's id, and the words that you give"
+        + (f", such as {near}." if near else "."),
+    )
 
 
 def is_branch_of(task_id: str, branch: str) -> bool:

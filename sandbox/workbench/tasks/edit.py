@@ -38,8 +38,10 @@ from sandbox.workbench.tasks.worktrees import (
 )
 
 if TYPE_CHECKING:
+    from sandbox.workbench.repositories import known_rules
     from sandbox.workbench.tasks import tree_tasks
-else:  # loaded for tasks of kind tree (docs/adr/0080)
+else:  # loaded at first use (docs/adr/0080)
+    known_rules = LazyModule("sandbox.workbench.repositories.known_rules")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
 
 
@@ -118,10 +120,28 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
             lambda path: explain_absence(services.home, services.repositories, task, path),
         )
         outcome = decide(gate)
+        ignored = _list_ignored(services, task, outcome)
         demand = demand_of_contents(len(edit.after.content) for edit in outcome.edits if edit.after.content)
         require_writable_disk(services.home, task)
         with services.disk.admit(Writer.EDIT, demand):
-            return publish_edit(files, outcome, owner)
+            done = publish_edit(files, outcome, owner)
+    return done.model_copy(update={"ignored": ignored, "note": _NOTE}) if ignored else done
+
+
+_NOTE = "git ignores these files here: they are in the task's files, and in no status, diff or commit of it"
+
+
+def _list_ignored(services: Services, task: Task, outcome: EditOutcome) -> tuple[str, ...]:
+    """The files with new content that a comparison leaves out. Ignored files that the last commit has are compared."""
+    _, git = services.repositories.open(task.repo_id)
+    written = (edit.path for edit in outcome.edits if edit.after.content is not None)
+    try:
+        rules = known_rules.load_task_base(services.home, services.policies, task, git).rules
+        ignored = [path for path in written if rules.is_ignored(path, directory=False)]
+    except SandboxError:  # the edit needs no rules: a status says why there are none
+        return ()
+    tree = objects.tree_of(git, task.head_commit) if ignored else ""
+    return tuple(path for path in ignored if objects.find_blob(git, tree, path_bytes(path)) is None)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner, release_user
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.approved_state import require_approved
-from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
+from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch, require_branch_words
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.only_copies import WorkRef
 from sandbox.workbench.tasks.task_refs import delete_refs, find_branch, list_refs_without_work
@@ -54,7 +54,7 @@ from sandbox.workspaces.restore import RestoreSource, restore_tree
 
 if TYPE_CHECKING:
     from sandbox.git import cache_clones
-    from sandbox.workbench.repositories import clone, commit_facts, known_rules
+    from sandbox.workbench.repositories import clone, commit_facts, known_rules, repository_settings
     from sandbox.workbench.repositories import lfs as lfs_files
     from sandbox.workbench.tasks import spare_tasks, tree_tasks
 else:  # loaded at first use (docs/adr/0080)
@@ -65,6 +65,7 @@ else:  # loaded at first use (docs/adr/0080)
     clone = LazyModule("sandbox.workbench.repositories.clone")
     commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
     known_rules = LazyModule("sandbox.workbench.repositories.known_rules")
+    repository_settings = LazyModule("sandbox.workbench.repositories.repository_settings")
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ def create_task(
 ) -> Task:
     """A new task with its own branch and worktree. On failure both are removed.
 
-    Raises: also `invalid_input` for a kind of workspace that a task cannot have.
+    Raises: also `invalid_input` for a kind of workspace, or words of a branch, that a task cannot have.
     """
     options = options or TaskOptions()
     kind = require_task_kind(options.workspace_kind)
@@ -142,7 +143,7 @@ def create_task(
         commit, base_branch = find_start(services, repository, git, base or "HEAD")
     base_commit = origin.base if origin else commit
     if origin is None and kind is WorkspaceKind.WORKTREE and options.profile is None and services.settings.pool.size:
-        wanted = spare_tasks.WantedTask(repo_id, prompt, base_branch, commit)
+        wanted = spare_tasks.WantedTask(repo_id, prompt, base_branch, commit, options.branch)
         if adopted := spare_tasks.adopt_spare(services, git, wanted):
             return adopted
     base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)  # its facts need sizes of all files
@@ -150,6 +151,7 @@ def create_task(
     draft = draft_task(services, repo_id, task_id, prompt, (commit, base_branch), kind)
     own: dict[str, object] = {
         "base_commit": base_commit,
+        "branch": name_branch(task_id, prompt, options.branch),
         "profile": options.profile,
         "forked_from": origin.task.id if origin else None,
     }
@@ -192,6 +194,14 @@ def start_task(services: Services, git: Git, task: Task, base_tree: str, origin:
     create = _create_without_files if task.workspace_kind is WorkspaceKind.TREE else _create_worktree
     with services.home.locked(task.id):  # a task without a record that is not locked counts as left by a kill
         return create(services, git, task, base_tree, origin)
+
+
+def require_possible_options(services: Services, options: TaskOptions) -> None:
+    """Raises: `not_found` or `invalid_input` for the profile; `invalid_input` for the words of the branch."""
+    if options.profile is not None:
+        repository_settings.find_profile(services.policies.profiles, options.profile)
+    if options.branch is not None:
+        require_branch_words(options.branch)
 
 
 TASK_KINDS = (WorkspaceKind.WORKTREE, WorkspaceKind.TREE)

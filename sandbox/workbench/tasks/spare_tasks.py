@@ -28,12 +28,13 @@ from sandbox.workbench.tasks.worktrees import list_checks_at
 
 @dataclass(frozen=True)
 class WantedTask:
-    """What a caller of `task create` wants. `commit`: where the task starts."""
+    """What a caller of `task create` wants. `commit`: where the task starts. `branch`: as in `TaskOptions`."""
 
     repo_id: str
     prompt: str
     base_branch: str
     commit: str
+    branch: str | None = None
 
 
 def digest_purpose(services: Services, git: Git, repo_id: str, commit: str) -> str:
@@ -109,7 +110,7 @@ def _rename(services: Services, git: Git, spare: Task, wanted: WantedTask) -> Ta
         update={
             "prompt": wanted.prompt,
             "base_branch": wanted.base_branch,
-            "branch": name_branch(spare.id, wanted.prompt),
+            "branch": name_branch(spare.id, wanted.prompt, wanted.branch),
             "status": TaskStatus.WORKING,
             "created_at": datetime.now(UTC),
             "session": services.caller.session,

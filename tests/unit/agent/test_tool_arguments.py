@@ -59,7 +59,7 @@ def test_the_lists_were_found() -> None:
         ("space_repo_read_file", {"start_line": "1"}, "start_line: should be an integer, not a string."),
         ("space_repo_read_file", {"path": None}, "path: should be a string, not null."),
         ("space_repo_edit_file", {"expected_sha256": "0" * 64}, "expected_sha256: should be sha256: and 64 hex digits"),
-        ("space_repo_write_file", {}, "expected_sha256: is missing. As you read it, or"),
+        ("space_repo_write_file", {}, "expected_sha256: is missing. As read, or"),
         ("space_repo_apply_patch", {"expected_hashes": {"a": "x"}}, "expected_hashes.a: should be sha256: and"),
         ("space_repo_apply_patch", {"expected_hashes": "x"}, "expected_hashes: should be an object, not a string."),
         ("space_repo_close_task", {"discard": "yes"}, "discard: should be true or false, not a string."),

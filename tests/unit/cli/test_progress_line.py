@@ -14,6 +14,7 @@ from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.progress_line import ProgressClock, RefreshIntervals, find_last_line
 from sandbox.cli.terminal import StatusLine, count_columns, cut_to_width, is_interactive
 from sandbox.cli.time_format import format_local, format_relative
+from sandbox.errors import ErrorCode, SandboxError
 
 PACE = RefreshIntervals(tick_s=0.01, first_s=0.05, further_s=0.1)
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -196,6 +197,18 @@ def test_builds_at_the_same_time_are_told_apart(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().err.splitlines()
     assert shown[-1] == "E: no such package"
     assert "more" not in shown
+
+
+def test_the_lines_that_an_error_has_are_not_printed_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = BuildProgress(StatusLine())
+    for line in BUILD[:7]:
+        progress.add_line(line)
+    capsys.readouterr()
+    try:
+        raise SandboxError(ErrorCode.INTERNAL, "x", details="\n".join([*BUILD[4:7], "returned a non-zero code"]))
+    except SandboxError:
+        progress.show_log()
+    assert capsys.readouterr().err.splitlines() == list(BUILD[2:4])
 
 
 def test_a_build_that_ends_early_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.config import find_resources
 from sandbox.engine.build_context import write_build_context
-from sandbox.engine.build_output import build_error, plain_lines
+from sandbox.engine.build_output import build_error, find_line, plain_lines, read_step
 from sandbox.engine.images import parse_image
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build import build_args
@@ -306,6 +306,34 @@ def test_failed_build_is_classified_and_keeps_its_tail(line: str, code: ErrorCod
     assert error.code is code
     assert error.details.splitlines() == [line, "The command '/bin/sh' returned a non-zero code: 1"]
     assert error.hint
+
+
+RECIPE = """# comment
+ARG BASE
+FROM ${BASE}
+RUN true && \\
+    # comment
+    true
+
+RUN false
+"""
+
+
+def test_a_failed_step_is_named_with_its_line() -> None:
+    """What a step prints is no step, unless it looks like the very next one: it changes the words only."""
+    step = None
+    for line in ("Step 1/4 : ARG BASE", "Step 2/4 : FROM x", "STEP 3/4: RUN true &&     true", "Step 9/9 : RUN evil"):
+        step = read_step(line, step)
+    assert step is not None
+    assert (step.number, find_line(RECIPE, step)) == (3, 4)
+    step = read_step("Step 4/4 : RUN false", step)
+    assert step is not None
+    assert find_line(RECIPE, step) == 8
+    assert find_line("FROM x", step) is None
+    error = build_error("t", ["output"], "returned a non-zero code: 1", step, 8)
+    assert error.brief == "The image 't' could not be built: line 8 of its Dockerfile, step 4 of 4: RUN false"
+    assert (error.reason, (error.data or {})["line"]) == ("build_failed", 8)
+    assert (build_error("t", [], "dockerfile parse error on line 3: unknown").data or {})["line"] == 3
 
 
 FAKE_APT = """#!/bin/sh

@@ -31,6 +31,7 @@ from sandbox.workspaces import changes
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
+CREATE = "space_repo_create_task"
 PUSH, COMMIT, OPEN_PR, CLOSE = "space_repo_push", "space_repo_commit", "space_repo_open_pr", "space_repo_close_task"
 
 
@@ -463,6 +464,54 @@ def test_scopes(desk: Desk) -> None:
     assert desk.workbench.use_approval(call_of(desk, task=other, message="a"))
 
 
+def write_profile(desk: Desk, name: str, **checks: str) -> None:
+    tables = [f'[[check]]\nid = "{check}"\nlabel = "x"\nargv = ["{command}"]\n' for check, command in checks.items()]
+    (desk.home / "profiles").mkdir(exist_ok=True)
+    (desk.home / f"profiles/{name}.toml").write_text("\n".join([f'label = "{name}"\nimage = "generic"', *tables]))
+
+
+def open_again(desk: Desk) -> Workbench:
+    """A controller that reads the profiles as they are now."""
+    return Workbench(desk.home, environ={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}, allow_file=True)
+
+
+def test_n09_a_person_is_asked_about_each_choice_of_a_profile_and_told_what_it_leaves_out(desk: Desk) -> None:
+    """Control: an approval of the tool for the repository covers a task with the repository's profile."""
+    write_profile(desk, "strict", test="pytest", lint="ruff", build="make")
+    write_profile(desk, "loose", lint="true", build="make")
+    with open_again(desk) as workbench:
+        workbench.set_repository(desk.repo_id, {"profile": "strict"})
+        plain = {"repo_id": desk.repo_id, "prompt": "p", "profile": None}
+        chosen = workbench.approval_call(CREATE, {**plain, "profile": "loose"})
+        asked = workbench.request_approval(chosen)
+        assert asked.question[-10:] == (
+            f"profile: loose instead of strict, as of commit {desk.task.base_commit[:12]} of the default branch",
+            "before a push or pull request of this task the gate asks for the checks of this profile only",
+            "leaves out: 1 of 3 check(s) of strict",
+            "  test: pytest",
+            "runs another check of the same name: 1",
+            "  lint: ruff",
+            "  now lint: true",
+            "has: 2 check(s)",
+            "  lint: true",
+            "  build: make",
+        )
+        workbench.answer_approval(asked.id, approved=True, by="a person", scope=ApprovalScope.REPOSITORY)
+        assert not workbench.use_approval(chosen)
+        assert workbench.use_approval(workbench.approval_call(CREATE, plain))
+        once = workbench.request_approval(chosen)
+        workbench.answer_approval(once.id, approved=True, by="a person")
+    write_profile(desk, "strict", test="pytest", lint="ruff", build="make", audit="check")
+    with open_again(desk) as workbench:
+        assert not workbench.use_approval(workbench.approval_call(CREATE, {**plain, "profile": "loose"}))
+    write_profile(desk, "strict", test="pytest", lint="ruff", build="make")
+    with open_again(desk) as workbench:
+        assert workbench.use_approval(workbench.approval_call(CREATE, {**plain, "profile": "loose"}))
+        for wrong, code in (({"profile": "lose"}, ErrorCode.NOT_FOUND), ({"branch": "A b"}, ErrorCode.INVALID_INPUT)):
+            with refused(code):
+                workbench.request_approval(workbench.approval_call(CREATE, {**plain, **wrong}))
+
+
 def test_a_call_about_no_task_is_approved_once_only(desk: Desk) -> None:
     call = desk.workbench.approval_call("space_repo_clone", {"url": "https://example.com/a/b"})
     asked = desk.workbench.request_approval(call)
@@ -628,6 +677,10 @@ def test_all_questions_are_denied_at_once_and_may_be_of_one_tool(desk: Desk) -> 
     assert [e.operation for e in desk.workbench.log(desk.task.id)] == [
         "create", "commit", "ask", "approve", "ask", "deny", "revoke",
     ]  # fmt: skip
+    for end in (desk.workbench.deny_approvals, desk.workbench.revoke_approvals):
+        with refused(ErrorCode.NOT_FOUND) as found:
+            end(by="a person", tool="space_repo_pusch")
+        assert "space_repo_push" in found.value.details
 
 
 def test_a_question_that_somebody_removed_meanwhile_is_left_out(desk: Desk) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.errors import ErrorCode
 from sandbox.store.home import Home
 from sandbox.workbench.tasks.branch_names import is_branch_of, name_branch, read_owner
-from tests.unit.conftest import Upstream
+from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
 TASK = "task-45c2abc0-0000-4000-8000-000000000000"
@@ -27,6 +28,17 @@ def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
 def test_a_new_branch_has_the_short_id_and_words_of_the_prompt() -> None:
     assert name_branch(TASK, "Lower the name!") == "space-agent/45c2abc0-lower-the-name"
     assert name_branch(TASK, "") == "space-agent/45c2abc0-work"
+    for chosen in ("fix-login", "space-agent/fix-login"):
+        assert name_branch(TASK, "Lower the name!", chosen) == "space-agent/45c2abc0-fix-login"
+
+
+@pytest.mark.parametrize(
+    "chosen", ["", "Fix", "a/b", "-a", "a-", "a--b", "a..b", "a\n", "a" * 81, "refs/heads/main", "space-agent/x/y"]
+)
+def test_words_of_a_branch_that_a_ref_or_its_owner_would_not_have_are_refused(chosen: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as raised:
+        name_branch(TASK, "p", chosen)
+    assert "space-agent/ID-WORDS" in raised.value.hint
 
 
 @pytest.mark.parametrize(

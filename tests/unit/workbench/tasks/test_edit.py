@@ -47,6 +47,8 @@ class Work:
 def work(upstream: Upstream, tmp_path: Path) -> Iterator[Work]:
     upstream.write("f.txt", F)
     upstream.write("w.txt", WINDOWS)
+    upstream.write(".gitignore", b"/out/\n*.log\n")
+    upstream.write("kept.log", b"tracked\n")
     upstream.write("run", b"#!/bin/sh\n", executable=True)
     (upstream.root / "link").symlink_to("f.txt")
     upstream.commit()
@@ -153,6 +155,16 @@ def test_a_mode_is_kept_unless_told(work: Work) -> None:
     work.edit("bash", "zsh", b"#!/bin/bash\n", "run")
     work.write("f.txt", F, F, executable=False)
     assert [mode("run"), mode("f.txt")] == [0o755, 0o644]
+
+
+def test_an_edit_of_a_file_that_git_ignores_says_that_no_diff_has_it(work: Work) -> None:
+    """Control: a file that the last commit has is compared, although the rules match it."""
+    made = work.write("out/x", "x")
+    assert (made.ignored, "no status, diff or commit" in made.note) == (("out/x",), True)
+    assert work.edit("x", "y", b"x", "out/x").ignored == ("out/x",)
+    assert work.write("kept.log", "more\n", b"tracked\n").ignored == ()
+    found = [change.path for change in work.workbench.status(work.task_id).changes]
+    assert (found, work.write("new", "x").note) == (["kept.log"], "")
 
 
 def test_what_could_not_be_read_back_is_not_written(work: Work) -> None:
