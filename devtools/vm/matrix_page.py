@@ -15,7 +15,7 @@ _HEAD = """\
 `make matrix` writes this page. Each row is a virtual machine made of Debian's packages alone, in which the product ran
 as it was in the checkout. **works**: it did what it must, limits and figures included. **refused**: the product
 says by name that it does not support this engine, in `sandbox doctor` and before any job starts anything. **failed**:
-neither. **not run**: nothing is known.
+neither. **not run**: nothing is known. **in part**: some of the column's attacks, named below.
 
 Speed says nothing here: most machines ran without hardware support (`tcg`), about ten times slower.
 
@@ -74,7 +74,8 @@ def _word(row: Row, result: RowResult | None, column: Column) -> str:
     cell = result.find(column) if result else None
     if cell is None:
         return "not run"
-    return f"**{cell.outcome}**" if cell.outcome is Outcome.FAILED else cell.outcome
+    word = f"**{cell.outcome}**" if cell.outcome is Outcome.FAILED else cell.outcome
+    return f"{word}, in part" if cell.part else word
 
 
 def _details(name: str, row: Row, result: RowResult | None) -> Iterator[str]:
@@ -90,7 +91,9 @@ def _details(name: str, row: Row, result: RowResult | None) -> Iterator[str]:
     for column in row.columns:
         cell = result.find(column)
         if cell is not None:
-            yield f"| {column}: {cell.outcome} | {_escape(cell.seen)} |"
+            notes = [cell.part, cell.date if cell.date != result.date else ""]
+            note = "".join(f" ({_escape(text)})" for text in notes if text)
+            yield f"| {column}{note}: {cell.outcome} | {_escape(cell.seen)} |"
     if result.ended:
         yield ""
         yield f"The measurement stopped early: {_escape(result.ended)}."

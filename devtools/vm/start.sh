@@ -2,7 +2,7 @@
 # Runs as root in the machine, from the second disk, mounted at /mnt. Its output is the serial port that the host reads.
 set -u
 # shellcheck source=/dev/null
-source /mnt/row.env # SETTLE, or ENGINE, RUNS_AS, COLUMNS, REFUSED
+source /mnt/row.env # SETTLE, or ENGINE, RUNS_AS, COLUMNS, REFUSED, ATTACKS
 exec 2>/dev/ttyS0
 
 settle() {
@@ -84,5 +84,5 @@ run=(env)
 [[ $RUNS_AS == root ]] || run=(as_user env DOCKER_HOST="$DOCKER_HOST" PYTHONPATH="$PYTHONPATH" \
   PYTHONPYCACHEPREFIX="$PYTHONPYCACHEPREFIX" TMPDIR="$TMPDIR")
 # shellcheck disable=SC2154 # columns: set by eval
-"${run[@]}" python3 -m devtools.vm.measurements "$folder/row" "${columns[@]}" --refused "$REFUSED"
+"${run[@]}" python3 -m devtools.vm.measurements "$folder/row" "${columns[@]}" --refused "$REFUSED" --attacks "${ATTACKS:-}"
 echo '@matrix ended'
