@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.guest_labels import label_for_guests, make_guest_folder
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.store.lockfile import create_locked
@@ -32,6 +33,8 @@ REPOSITORY_FOLDERS = (
     "clones", "pristine", "layers", "worktrees", "logs", "trust", "lfs", "compilers", "candidates", "flaky",
 )  # fmt: skip
 """In each of these a repository has its own folder, which is renamed before it is deleted."""
+GUEST_FOLDERS = ("pristine", "layers", "worktrees", "rooms", "reports")
+"""Guests see folders in these."""
 _READABLE = 0o444  # a guest, another user, reads these files through a mount of each
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
 _ALLOWED_BEFORE_PREPARE = {
@@ -305,17 +308,14 @@ class Home:
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o700)
+            for name in GUEST_FOLDERS:
+                make_guest_folder(self.repositories / name)
             for name in (
                 "clones",
-                "pristine",
-                "layers",
-                "worktrees",
-                "rooms",
                 "tasks",
                 "logs",
                 "journal",
                 "locks",
-                "reports",
                 "approvals",
                 "approvals/over",
                 "trust",
@@ -359,6 +359,7 @@ class Home:
                     path, content, fixed=fixed
                 ):  # another process may have just made it: a guest may use it
                     write_atomically(path, content, mode=_READABLE)
+                    label_for_guests(path)
         return path
 
     @contextmanager

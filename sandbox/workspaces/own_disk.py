@@ -21,6 +21,7 @@ from sandbox.files.disk_images import DiskSize, create_disk, ensure_template, mo
 from sandbox.files.disk_usage import DiskUse, FreeSpace, is_full
 from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import is_mount_point, unmount_overlay
+from sandbox.guest_labels import label_for_guests
 from sandbox.lazy_dataclass import dataclass
 
 _log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ def create_own_disk(layers: Path, new: NewDisk, owner: tuple[int, int] | None) -
         place.chmod(0o700)
         if owner is not None:
             os.chown(place, *owner)
+        label_for_guests(place)
         (place / "lost+found").rmdir()
         _create_spare(place)
     except OSError:

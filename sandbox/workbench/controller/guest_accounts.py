@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.engine.account_files import build_group, build_passwd
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.guest_labels import make_guest_folder
 from sandbox.lazy_module import LazyModule
 from sandbox.store.guest_users import GuestUsers
 from sandbox.store.home import write_atomically
@@ -83,7 +84,7 @@ def find_account(services: Services, owner: Owner) -> GuestAccount:
     passwd, group = _account_files(services, user[0])
     files = create_options.AccountFiles(passwd, group)
     account = create_options.GuestAccount(user, files, owner is None, find_first_ids(services, owner))
-    passwd.parent.mkdir(mode=0o700, exist_ok=True)
+    make_guest_folder(passwd.parent)
     home = services.policies.shipped_container.container.mounts.home
     seen = account.guest_user
     for path, content in ((passwd, build_passwd(seen, home)), (group, build_group(seen))):
