@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from sandbox import attack
 from sandbox.engine.connection import connect
 from sandbox.engine.container import list_containers
 from sandbox.errors import SandboxError
+from sandbox.guest_labels import has_selinux
 from sandbox.models import AttackOutcome, AttackResult, ProbeLevel, Verdict
 from sandbox.workbench import Workbench
 
@@ -40,6 +42,8 @@ ATTACK_S = 900.0
 """Of one attack: a machine without hardware support is about ten times slower."""
 _SOURCE = {"job": ("job", "two\n"), "limits": ("limits", "\n")}
 _SHOWN = 600
+_DENIED = re.compile(r"avc: +denied +\{ (?P<what>[^}]+) \}(?P<fields>.*)")
+_FIELD = re.compile(r'(\w+)="?([^" ]*)')
 _OF_THE_MACHINE = ("image:", "disk:", "registry:")
 """Lines of doctor that say nothing of the system: few images are loaded, and there is no network."""
 
@@ -254,7 +258,21 @@ def find_versions() -> dict[str, str]:
         "containers left": str(len(list_containers(engine, {}))),
     }
     engine.close()
+    if has_selinux():
+        log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True)  # noqa: S607 - in a machine of ours
+        versions["denied to guests by SELinux"] = list_denials(log.stdout)
     return versions
+
+
+def list_denials(log: str) -> str:
+    """What SELinux denied to guests, or would have, by the kernel's log. Pure."""
+    found: Counter[str] = Counter()
+    for match in _DENIED.finditer(log):
+        fields = dict(_FIELD.findall(match["fields"]))
+        if ":container_t:" in fields.get("scontext", ""):
+            target = fields["tcontext"].split(":")[2]
+            found[f"{match['what']} of {target} {fields.get('name', '')}".strip()] += 1
+    return ", ".join(f"{what} {times}x" for what, times in found.most_common(20)) or "none"
 
 
 def _expect(true: bool, seen: str) -> str:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from devtools.vm.__main__ import format_environment, is_complete, merge_results
 from devtools.vm.guest_limits import PROFILE, SCENARIOS, format_figure
 from devtools.vm.matrix_rows import REFUSED_COLUMNS, Column, Machine, Matrix, load_matrix
-from devtools.vm.measurements import MEASUREMENTS, describe_attacks
+from devtools.vm.measurements import MEASUREMENTS, describe_attacks, list_denials
 from devtools.vm.qemu import KVM, Boot, RootDisk, boot_command
 from devtools.vm.root_disk import select_requirements
 from devtools.vm.row_results import Cell, Facts, Outcome, RowResult, format_line, load_results, read_lines, save_results
@@ -59,7 +59,9 @@ def test_the_last_line_of_a_column_counts() -> None:
 
 def test_a_cell_that_was_not_measured_again_keeps_its_date() -> None:
     def measured(date: str, *cells: Cell) -> RowResult:
-        return RowResult(date=date, product="p", accelerator="tcg", wall_time_s=1.0, versions={"git": date}, cells=cells)
+        return RowResult(
+            date=date, product="p", accelerator="tcg", wall_time_s=1.0, versions={"git": date}, cells=cells
+        )
 
     disk, output = (CELL.model_copy(update={"column": column}) for column in (Column.DISK, Column.OUTPUT))
     first = merge_results(None, measured("day 1", output, CELL))
@@ -144,3 +146,17 @@ def test_profiles_of_the_rows_are_toml_with_the_checks_that_are_measured(name: s
 )
 def test_a_figure_has_its_unit(name: str, value: float | None, text: str) -> None:
     assert format_figure(name, value) == text
+
+
+def test_only_what_selinux_denies_to_guests_is_listed() -> None:
+    guest = "scontext=system_u:system_r:container_t:s0:c1,c2"
+    log = (
+        '[ 9.1] audit: type=1400 audit(1.2:3): avc:  denied  { read write } for  pid=7 comm="sh" name="x" dev="vda" '
+        f"ino=5 {guest} tcontext=system_u:object_r:user_home_t:s0 tclass=file permissive=1\n"
+        '[ 9.2] audit: type=1400 audit(1.2:4): avc:  denied  { read } for  pid=1 comm="systemd" name="y" '
+        "scontext=system_u:system_r:init_t:s0 tcontext=system_u:object_r:user_home_t:s0 tclass=file permissive=1\n"
+        f'[ 9.3] audit: avc:  denied  {{ connectto }} for  pid=8 comm="sh" path="/run/s" {guest} '
+        "tcontext=unconfined_u:unconfined_r:unconfined_t:s0 tclass=unix_stream_socket permissive=1\n"
+    )
+    assert list_denials(log) == "read write of user_home_t x 1x, connectto of unconfined_t 1x"
+    assert list_denials("") == "none"
