@@ -9,7 +9,6 @@ settle() {
   local image
   for image in /mnt/images/*.tar; do docker load --quiet --input "$image" >&2 || return; done
   install -D --mode=644 --target-directory=/opt/matrix-images /mnt/images/*.tar # for engines of users
-  python3 -m compileall -q -j 2 -x '/(hypothesis|github|gitlab/v4|opentelemetry)/' /opt/matrix-site >&2
   echo '@matrix settled'
 }
 
