@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.guest_labels import label_for_guests, make_guest_folder
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.store.lockfile import create_locked
@@ -22,10 +21,13 @@ if TYPE_CHECKING:
 
     import filelock
     import platformdirs
+
+    from sandbox import guest_labels
 else:  # loaded at first use (docs/adr/0080)
     secrets = LazyModule("secrets")
     filelock = LazyModule("filelock")
     platformdirs = LazyModule("platformdirs")
+    guest_labels = LazyModule("sandbox.guest_labels")
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
@@ -308,8 +310,9 @@ class Home:
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o700)
-            for name in GUEST_FOLDERS:
-                make_guest_folder(self.repositories / name)
+            for folder in (self.repositories / name for name in GUEST_FOLDERS):
+                if not folder.is_dir():
+                    guest_labels.make_guest_folder(folder)
             for name in (
                 "clones",
                 "tasks",
@@ -359,7 +362,7 @@ class Home:
                     path, content, fixed=fixed
                 ):  # another process may have just made it: a guest may use it
                     write_atomically(path, content, mode=_READABLE)
-                    label_for_guests(path)
+                    guest_labels.label_for_guests(path)
         return path
 
     @contextmanager
