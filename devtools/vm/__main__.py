@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -31,6 +32,7 @@ END = "@matrix ended"
 
 def main(arguments: list[str]) -> int:
     """Exit code 1: a row has a column that failed or was not reached; 2: nothing could be measured."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no machine outlives this process
     matrix = load_matrix()
     asked = _parse(arguments, matrix)
     workshop = Workshop(find_cache(os.environ), matrix.machine, os.environ)
