@@ -75,12 +75,16 @@ fi
 start_engine
 folder=/var/tmp/matrix # on the disk: Debian 13 has /tmp in memory
 mkdir -m 777 "$folder"
-export PYTHONPATH=/mnt/project:/opt/matrix-site PYTHONPYCACHEPREFIX=$folder/compiled TMPDIR=$folder
+# As an installation: what a client of ours starts has no PYTHONPATH.
+site=$(python3 -c 'import site; print(site.getsitepackages()[0])')
+mkdir -p "$site"
+printf '/mnt/project\n/opt/matrix-site\n' >"$site/matrix.pth"
+export PYTHONPYCACHEPREFIX=$folder/compiled TMPDIR=$folder
 cd /mnt/project || exit
 # The words of COLUMNS are quoted for the shell by the host.
 eval "columns=($COLUMNS)"
 run=(env)
-[[ $RUNS_AS == root ]] || run=(as_user env DOCKER_HOST="$DOCKER_HOST" PYTHONPATH="$PYTHONPATH" \
+[[ $RUNS_AS == root ]] || run=(as_user env DOCKER_HOST="$DOCKER_HOST" \
   PYTHONPYCACHEPREFIX="$PYTHONPYCACHEPREFIX" TMPDIR="$TMPDIR")
 # shellcheck disable=SC2154 # columns: set by eval
 "${run[@]}" python3 -m devtools.vm.measurements "$folder/row" "${columns[@]}" --refused "$REFUSED" --attacks "${ATTACKS:-}"
