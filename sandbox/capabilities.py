@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,11 +28,12 @@ from sandbox.files.idmap import IdMapping
 from sandbox.files.mount_points import find_file_system_type
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay_mounts import find_overlay_obstacle
+from sandbox.guest_labels import is_labelled
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy, UserIds
 from sandbox.profiles import Profile
 from sandbox.store.guest_users import subtract_ranges
-from sandbox.store.home import Home
+from sandbox.store.home import GUEST_FOLDERS, Home
 from sandbox.store.host_ids import read_reserved_ids
 from sandbox.store.quarantine import QuarantineNotes
 
@@ -74,7 +76,7 @@ def probe_host(
     overlay_obstacle = _find_overlay_obstacle(_nearest_existing(home), policy)
     return (
         engine_probe(engine, info),
-        *engine_probes(info, settings, policy),
+        *engine_probes(info, settings, policy, home),
         *image_probes(images),
         home_disk_probe(
             disk_probe("disk: home", _nearest_existing(home), settings.disk.reserve_bytes),
@@ -111,7 +113,9 @@ def engine_probe(engine: EngineInformation | SandboxError, info: Facts | Sandbox
     return _ok("engine", where)
 
 
-def engine_probes(info: Facts | SandboxError, settings: Settings, policy: ContainerPolicy) -> tuple[Probe, ...]:
+def engine_probes(
+    info: Facts | SandboxError, settings: Settings, policy: ContainerPolicy, home: Path
+) -> tuple[Probe, ...]:
     """The lines that are read from the engine's `GET /info`."""
     probes: dict[str, Callable[[Facts], Probe]] = {
         "cgroup": lambda facts: cgroup_probe(facts, _read_delegated(facts)),
@@ -120,7 +124,7 @@ def engine_probes(info: Facts | SandboxError, settings: Settings, policy: Contai
         "runtime": lambda facts: runtime_probe(facts, settings, policy),
         "runc": lambda facts: runc_probe(facts, settings.container.runtime),
         "seccomp": seccomp_probe,
-        "lsm": lsm_probe,
+        "lsm": lambda facts: lsm_probe(facts, _find_unlabelled(home)),
         "userns": lambda facts: userns_probe(facts, policy.users),
         "init": init_probe,
         "memory": memory_probe,
@@ -222,15 +226,18 @@ def seccomp_probe(info: Facts) -> Probe:
     return _fail("seccomp", "missing", "Use a kernel with CONFIG_SECCOMP_FILTER and an engine built with seccomp.")
 
 
-def lsm_probe(info: Facts) -> Probe:
-    """AppArmor or SELinux, a second layer of defense where the distribution ships one."""
+def lsm_probe(info: Facts, unlabelled: Sequence[Path] = ()) -> Probe:
+    """AppArmor or SELinux, a second layer of defense where the distribution ships one. `unlabelled`: paths of the home
+    that guests need and SELinux does not let them use.
+    """
     found = [name for name in ("apparmor", "selinux") if _has_security_option(info, name)]
-    if "selinux" in found:
-        return _warn(
+    if "selinux" in found and unlabelled:
+        paths = shlex.join(map(str, unlabelled))
+        return _fail(
             "lsm",
-            f"{', '.join(found)}; confirmed in each guest",
-            "Not tried with SELinux: files are not relabelled. Label the home for containers yourself, or each guest "
-            "is refused because it cannot write its folders (docs/hardening.md).",
+            f"{', '.join(found)}; {len(unlabelled)} paths of the home have no label for guests",
+            f"They are older than SELinux here, or were copied, and checks cannot start. Once, with no check running: "
+            f"chcon -R -t container_file_t {paths}",
         )
     if found:
         return _ok("lsm", f"{', '.join(found)}; confirmed in each guest")
@@ -239,6 +246,13 @@ def lsm_probe(info: Facts) -> Probe:
     return _warn(
         "lsm", "none", "Neither AppArmor nor SELinux confines guests; enable the one that your distribution ships."
     )
+
+
+def _find_unlabelled(home: Path) -> list[Path]:
+    """What is there and has no label: folders that are made later get theirs then."""
+    store = Home(home)
+    names = ("gitmask", "hosts", "init", *(f"repositories/{name}" for name in (*GUEST_FOLDERS, "accounts")))
+    return [path for path in (store.root / name for name in names) if path.exists() and not is_labelled(path)]
 
 
 def userns_probe(info: Facts, users: UserIds) -> Probe:

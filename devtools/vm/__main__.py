@@ -7,10 +7,12 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,16 +20,19 @@ from devtools.vm.matrix_page import PAGE, write_page
 from devtools.vm.matrix_rows import Column, Engine, Matrix, Row, load_matrix
 from devtools.vm.qemu import KVM, PROGRAM, Boot, RootDisk, find_accelerator, run_machine, tell
 from devtools.vm.root_disk import START, Workshop, ensure_root_disk, find_cache, make_data_disk, stage_project
-from devtools.vm.row_results import RowResult, load_results, read_lines, save_results
+from devtools.vm.row_results import Cell, RowResult, load_results, read_lines, save_results
 from sandbox.version import __version__
 
 _NEEDED = (PROGRAM, "mmdebstrap", "mke2fs", "docker")
 _LIMIT_S = {True: 900.0, False: 3600.0}  # by KVM or not
 _DATA_MIB = 128
+END = "@matrix ended"
+"""The last line of a machine that reached its last column."""
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 1: a row has a column that failed or was not reached; 2: nothing could be measured."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no machine outlives this process
     matrix = load_matrix()
     asked = _parse(arguments, matrix)
     workshop = Workshop(find_cache(os.environ), matrix.machine, os.environ)
@@ -39,10 +44,8 @@ def main(arguments: list[str]) -> int:
         return 2
     good = True
     for name in () if asked.page else asked.rows or tuple(matrix.rows):
-        result = _measure_row(workshop, matrix, name, tuple(asked.column))
-        good &= is_complete(result, tuple(asked.column) or matrix.rows[name].columns)
-        save_results({**load_results(), name: result}, matrix.rows)
-        write_page(matrix, load_results())
+        wanted = Wanted(name, tuple(asked.column) or matrix.rows[name].columns, asked.attacks, asked.limit_s)
+        good &= is_complete(_measure_row(workshop, matrix, wanted), wanted.columns)
     if asked.page:
         write_page(matrix, load_results())
     tell(f"the table is in {PAGE}")
@@ -52,13 +55,25 @@ def main(arguments: list[str]) -> int:
 def is_complete(result: RowResult, columns: tuple[Column, ...]) -> bool:
     """Whether each column was reached and none failed. Pure."""
     cells = [result.find(column) for column in columns]
-    return all(cell is not None and cell.outcome != "failed" for cell in cells)
+    return not result.ended and all(cell is not None and cell.outcome != "failed" for cell in cells)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is measured in one boot. `attacks`: sections and ids, all if empty. `limit_s`: None for the default."""
+
+    row: str
+    columns: tuple[Column, ...]
+    attacks: str = ""
+    limit_s: float | None = None
 
 
 def _parse(arguments: list[str], matrix: Matrix) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m devtools.vm", description=__doc__)
     parser.add_argument("rows", nargs="*", choices=[[], *matrix.rows], metavar="ROW")
     parser.add_argument("--column", action="append", type=Column, default=[], help="only these, and keep the others")
+    parser.add_argument("--attacks", default="", help="only these sections and entries of attacks, with commas")
+    parser.add_argument("--limit-s", type=float, help="how long a machine may run")
     parser.add_argument("--page", action="store_true", help="write docs/platforms.md from the last results")
     parser.add_argument("--delete", action="store_true", help="remove the cache of root disks")
     return parser.parse_args(arguments)
@@ -74,63 +89,90 @@ def _find_obstacle(environ: Mapping[str, str]) -> str:
     return "" if os.geteuid() == 0 else "root is needed to make root disks"
 
 
-def _measure_row(workshop: Workshop, matrix: Matrix, name: str, chosen: tuple[Column, ...]) -> RowResult:
-    row = matrix.rows[name]
+def _measure_row(workshop: Workshop, matrix: Matrix, wanted: Wanted) -> RowResult:
+    row = matrix.rows[wanted.row]
     disk = ensure_root_disk(workshop, row.system, matrix.systems[row.system])
+
+    def keep(result: RowResult) -> None:
+        save_results({**load_results(), wanted.row: result}, matrix.rows)
+        write_page(matrix, load_results())
+
     with tempfile.TemporaryDirectory(dir=workshop.cache) as folder:
-        return _boot_row(workshop, disk, (name, row), chosen, Path(folder))
+        boot = _prepare_boot(workshop, disk, row, wanted, Path(folder))
+        return _boot_row(boot, wanted, workshop.cache, keep)
 
 
-def _boot_row(
-    workshop: Workshop, disk: RootDisk, named: tuple[str, Row], chosen: tuple[Column, ...], folder: Path
-) -> RowResult:
-    name, row = named
-    columns = chosen or row.columns
+def _prepare_boot(workshop: Workshop, disk: RootDisk, row: Row, wanted: Wanted, folder: Path) -> Boot:
     project = folder / "project"
     stage_project(project)
     contents: dict[str, Path | str] = {
         "start.sh": START,
-        "row.env": format_environment(row, columns),
+        "row.env": format_environment(row, wanted.columns, wanted.attacks),
         "project": project,
     }
     data = make_data_disk(folder, contents, _DATA_MIB)
     masked = () if row.engine is Engine.DOCKER else ("docker.service", "docker.socket")
-    boot = Boot(disk, data, folder, workshop.machine, masked=masked)
+    return Boot(disk, data, folder, workshop.machine, masked=masked)
+
+
+def _boot_row(boot: Boot, wanted: Wanted, cache: Path, keep: Callable[[RowResult], None]) -> RowResult:
+    """Measure, and keep the result after each cell: this process may be ended before the machine is."""
+    name, lines = wanted.row, list[str]()
     accelerator = find_accelerator(boot)
+    before = load_results().get(name)
     tell(f"{name}: booting with {accelerator}")
-    started, lines = time.monotonic(), list[str]()
+    started = time.monotonic()
+
+    def result(ended: str) -> RowResult:
+        versions, cells = read_lines("\n".join(lines))
+        new = RowResult(
+            date=datetime.now(UTC).date().isoformat(),
+            product=__version__,
+            accelerator=accelerator,
+            wall_time_s=round(time.monotonic() - started),
+            versions=versions,
+            cells=cells,
+            ended=ended,
+        )
+        return merge_results(before, new)
 
     def hear(line: str) -> None:
         lines.append(line)
         for cell in read_lines(line)[1]:
-            tell(f"{name}: {cell.column}: {cell.outcome}: {cell.seen} ({cell.wall_time_s:g} s)")
+            tell(f"{name}: {cell.column}: {cell.outcome}: {cell.part} {cell.seen} ({cell.wall_time_s:g} s)")
+            keep(result("the machine was still running"))
 
-    ended = run_machine(boot, accelerator, _LIMIT_S[accelerator == KVM], hear)
-    versions, cells = read_lines("\n".join(lines))
-    if len(cells) < len(columns):
+    ended = run_machine(boot, accelerator, wanted.limit_s or _LIMIT_S[accelerator == KVM], hear)
+    if not any(END in line for line in lines):
         ended = ended or "the machine was off before its last column"
-        shutil.copy2(boot.console, workshop.cache / f"{name}.console")
-        tell(f"{name}: {ended}; its console is in {workshop.cache / name}.console")
-    before = load_results().get(name) if chosen else None
-    kept = tuple(cell for cell in before.cells if cell.column not in chosen) if before else ()
-    return RowResult(
-        date=datetime.now(UTC).date().isoformat(),
-        product=__version__,
-        accelerator=accelerator,
-        wall_time_s=round(time.monotonic() - started),
-        versions=versions or (before.versions if before else {}),
-        cells=tuple(sorted((*kept, *cells), key=lambda cell: list(Column).index(cell.column))),
-        ended=ended,
-    )
+        shutil.copy2(boot.console, cache / f"{name}.console")
+        tell(f"{name}: {ended}; its console is in {cache / name}.console")
+    keep(result(ended))
+    return result(ended)
 
 
-def format_environment(row: Row, columns: tuple[Column, ...]) -> str:
+def merge_results(before: RowResult | None, new: RowResult) -> RowResult:
+    """Keep cells that were not measured again, with their date. Pure."""
+    cells = {cell.column: cell.model_copy(update={"date": new.date}) for cell in new.cells}
+    if before is None:
+        return new.model_copy(update={"cells": _in_order(cells)})
+    kept = {cell.column: cell.model_copy(update={"date": cell.date or before.date}) for cell in before.cells}
+    versions = new.versions or before.versions
+    return new.model_copy(update={"cells": _in_order(kept | cells), "versions": versions})
+
+
+def _in_order(cells: Mapping[Column, Cell]) -> tuple[Cell, ...]:
+    return tuple(cells[column] for column in Column if column in cells)
+
+
+def format_environment(row: Row, columns: tuple[Column, ...], attacks: str = "") -> str:
     """What `start.sh` reads. Pure."""
     values = {
         "ENGINE": row.engine.value,
         "RUNS_AS": row.user,
         "REFUSED": row.refused,
         "COLUMNS": shlex.join(column.value for column in columns),
+        "ATTACKS": attacks,
     }
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
 

@@ -46,11 +46,16 @@ class Machine(_Declared):
 
 
 class System(_Declared):
-    """A root file system. `suite`: of Debian's archive. `packages`: beside those that every system has."""
+    """A root file system. `suite`: of Debian's archive. `packages`: beside those that every system has.
+
+    `selinux`: in place of AppArmor, and the engine confines guests by it. It is asked and recorded, not enforced:
+    Debian's policy is not made for a whole system.
+    """
 
     title: str
     suite: str
     packages: tuple[str, ...]
+    selinux: bool = False
 
 
 class Engine(StrEnum):

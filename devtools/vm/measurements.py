@@ -1,6 +1,6 @@
 """Runs in the machine of a row: drives the product and writes a line for each column (`row_results.py`).
 
-    python -m devtools.vm.measurements FOLDER COLUMN... [--refused WORDS]
+    python -m devtools.vm.measurements FOLDER COLUMN... [--refused WORDS] [--attacks NAMES]
 
 A column that raises is `failed`, with what was raised; the next one goes on. Works on any host: all files are below
 FOLDER, which must be on a disk.
@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,15 +30,20 @@ from sandbox import attack
 from sandbox.engine.connection import connect
 from sandbox.engine.container import list_containers
 from sandbox.errors import SandboxError
-from sandbox.models import AttackOutcome, ProbeLevel, Verdict
+from sandbox.guest_labels import has_selinux
+from sandbox.models import AttackOutcome, AttackResult, ProbeLevel, Verdict
 from sandbox.workbench import Workbench
 
 ROOT = Path(__file__).parents[2]
 ENGINE_S = 60.0
 CONTRACT_S = 2400.0
 KILL_S = 240.0
+ATTACK_S = 900.0
+"""Of one attack: a machine without hardware support is about ten times slower."""
 _SOURCE = {"job": ("job", "two\n"), "limits": ("limits", "\n")}
 _SHOWN = 600
+_DENIED = re.compile(r"avc: +denied +\{ (?P<what>[^}]+) \}(?P<fields>.*)")
+_FIELD = re.compile(r'(\w+)="?([^" ]*)')
 _OF_THE_MACHINE = ("image:", "disk:", "registry:")
 """Lines of doctor that say nothing of the system: few images are loaded, and there is no network."""
 
@@ -44,9 +51,10 @@ _OF_THE_MACHINE = ("image:", "disk:", "registry:")
 class Stage:
     """A home, and two repositories with a profile each: `job`, and `limits` with a check for each limit."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, attacks: str = "") -> None:
         self.folder = folder
         self.home = folder / "home"
+        self.attacks = attacks  # sections and ids with commas; empty: all
 
     def prepare(self) -> None:
         """Make everything anew."""
@@ -161,15 +169,39 @@ def measure_contract(stage: Stage) -> str:
 
 
 def measure_attacks(stage: Stage) -> str:
-    """`sandbox doctor --attack`, all of it."""
-    report = attack.attack(stage.home, environ=dict(os.environ), on_result=lambda *_: None)
-    counts = f"{report.held} held, {report.got_through} got through, {report.void} void, {report.errors} errors"
-    bad = [r for r in report.results if r.outcome not in (AttackOutcome.HELD, AttackOutcome.SKIPPED)]
-    skipped = [r.id for r in report.results if r.outcome is AttackOutcome.SKIPPED]
-    notes = [f"{r.id} {r.outcome}: {r.seen or r.control}" for r in bad]
+    """`sandbox doctor --attack`. What is known so far is written after each attack: the machine may be too slow."""
+    results: list[AttackResult] = []
+    started = time.monotonic()
+
+    def hear(result: AttackResult, number: int) -> None:
+        results.append(result)
+        cell = Cell(
+            column=Column.ATTACKS,
+            outcome=Outcome.FAILED if _find_bad(results) else Outcome.WORKS,
+            seen=describe_attacks(results),
+            wall_time_s=round(time.monotonic() - started, 1),
+            part=f"{len(results)} of {number} {stage.attacks}".strip(),
+        )
+        _say(format_line(cell))
+
+    only = (stage.attacks,) if stage.attacks else ()
+    report = attack.attack(stage.home, only, environ=dict(os.environ), on_result=hear, deadline_s=ATTACK_S)
+    return _expect(report.safe, describe_attacks(report.results))
+
+
+def describe_attacks(results: Sequence[AttackResult]) -> str:
+    """Counts, what did not hold, and what was skipped. Pure."""
+    counts = Counter(result.outcome for result in results)
+    words = ", ".join(f"{counts[outcome]} {outcome.replace('_', ' ')}" for outcome in AttackOutcome if counts[outcome])
+    notes = [f"{r.id} {r.outcome}: {r.seen or r.control}" for r in _find_bad(results)]
+    skipped = [r.id for r in results if r.outcome is AttackOutcome.SKIPPED]
     if skipped:
         notes.append(f"skipped {', '.join(skipped)}")
-    return _expect(report.safe, "; ".join([counts, *notes])[: 3 * _SHOWN])
+    return "; ".join([words, *notes])[: 3 * _SHOWN]
+
+
+def _find_bad(results: Sequence[AttackResult]) -> list[AttackResult]:
+    return [result for result in results if result.outcome not in (AttackOutcome.HELD, AttackOutcome.SKIPPED)]
 
 
 _LIMITS: dict[Column, Callable[[Stage], str]] = {
@@ -200,7 +232,8 @@ def measure(stage: Stage, column: Column, refused: str = "") -> Cell:
         outcome, seen = Outcome.FAILED, f"{type(error).__name__}: {error}"
     if refused:  # doctor must say the same as the jobs
         outcome = Outcome.REFUSED if outcome is Outcome.FAILED and refused in seen else Outcome.FAILED
-    return Cell(column=column, outcome=outcome, seen=seen, wall_time_s=round(time.monotonic() - started, 1))
+    part = stage.attacks if column is Column.ATTACKS else ""
+    return Cell(column=column, outcome=outcome, seen=seen, wall_time_s=round(time.monotonic() - started, 1), part=part)
 
 
 def find_versions() -> dict[str, str]:
@@ -225,7 +258,21 @@ def find_versions() -> dict[str, str]:
         "containers left": str(len(list_containers(engine, {}))),
     }
     engine.close()
+    if has_selinux():
+        log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True)  # noqa: S607 - in a machine of ours
+        versions["denied to guests by SELinux"] = list_denials(log.stdout)
     return versions
+
+
+def list_denials(log: str) -> str:
+    """What SELinux denied to guests, or would have, by the kernel's log. Pure."""
+    found: Counter[str] = Counter()
+    for match in _DENIED.finditer(log):
+        fields = dict(_FIELD.findall(match["fields"]))
+        if ":container_t:" in fields.get("scontext", ""):
+            target = fields["tcontext"].split(":")[2]
+            found[f"{match['what']} of {target} {fields.get('name', '')}".strip()] += 1
+    return ", ".join(f"{what} {times}x" for what, times in found.most_common(20)) or "none"
 
 
 def _expect(true: bool, seen: str) -> str:
@@ -248,8 +295,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("columns", nargs="+", type=Column)
     parser.add_argument("--refused", default="")
+    parser.add_argument("--attacks", default="")
     asked = parser.parse_args(arguments)
-    stage = Stage(asked.folder)
+    stage = Stage(asked.folder, asked.attacks)
     stage.prepare()
     for column in asked.columns:
         _say(format_line(measure(stage, column, asked.refused)))

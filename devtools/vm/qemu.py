@@ -31,11 +31,12 @@ _KERNEL_OPTIONS = (
 
 @dataclass(frozen=True)
 class RootDisk:
-    """What a machine boots: a disk with an ext4 file system, kernel and first file system."""
+    """What a machine boots: a disk with an ext4 file system, kernel and first file system. `options`: of the kernel."""
 
     image: Path
     kernel: Path
     initrd: Path
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Boot:
 
 def boot_command(boot: Boot, accelerator: str) -> list[str]:
     """The arguments of QEMU. Pure."""
-    words = [_KERNEL_OPTIONS, *(f"systemd.mask={unit}" for unit in boot.masked)]
+    words = [_KERNEL_OPTIONS, *boot.root.options, *(f"systemd.mask={unit}" for unit in boot.masked)]
     snapshot = "off" if boot.keeps else "on"
     return [
         PROGRAM, "-machine", "q35", *_ACCELERATORS[accelerator],

@@ -30,13 +30,18 @@ class _Measured(BaseModel):
 
 
 class Cell(_Measured):
-    """One column of a row. `seen`: verdicts and figures."""
+    """One column of a row. `seen`: verdicts and figures. `part`: what of the column was measured; empty: all.
+
+    `date`: ISO 8601, set by the host; empty: that of the row.
+    """
 
     kind: Literal["cell"] = "cell"
     column: Column
     outcome: Outcome
     seen: str
     wall_time_s: float
+    part: str = ""
+    date: str = ""
 
 
 class Facts(_Measured):
@@ -63,9 +68,12 @@ class RowResult(_Measured):
 
 
 def read_lines(text: str) -> tuple[dict[str, str], tuple[Cell, ...]]:
-    """Versions and cells from what a machine wrote to its port; a line that was cut off is left out. Pure."""
+    """Versions and cells from what a machine wrote to its port; a line that was cut off is left out. Pure.
+
+    The last cell of a column counts: one that takes long is written again and again.
+    """
     versions: dict[str, str] = {}
-    cells: list[Cell] = []
+    cells: dict[Column, Cell] = {}
     for line in text.splitlines():
         _, mark, document = line.partition(MARK)
         if not mark:
@@ -74,10 +82,11 @@ def read_lines(text: str) -> tuple[dict[str, str], tuple[Cell, ...]]:
             if json.loads(document)["kind"] == "facts":
                 versions |= Facts.model_validate_json(document).versions
             else:
-                cells.append(Cell.model_validate_json(document))
+                cell = Cell.model_validate_json(document)
+                cells[cell.column] = cell
         except (ValueError, ValidationError, KeyError):
             continue
-    return versions, tuple(cells)
+    return versions, tuple(cells.values())
 
 
 def format_line(measured: Cell | Facts) -> str:

@@ -2,14 +2,13 @@
 # Runs as root in the machine, from the second disk, mounted at /mnt. Its output is the serial port that the host reads.
 set -u
 # shellcheck source=/dev/null
-source /mnt/row.env # SETTLE, or ENGINE, RUNS_AS, COLUMNS, REFUSED
+source /mnt/row.env # SETTLE, or ENGINE, RUNS_AS, COLUMNS, REFUSED, ATTACKS
 exec 2>/dev/ttyS0
 
 settle() {
   local image
   for image in /mnt/images/*.tar; do docker load --quiet --input "$image" >&2 || return; done
   install -D --mode=644 --target-directory=/opt/matrix-images /mnt/images/*.tar # for engines of users
-  python3 -m compileall -q -j 2 -x '/(hypothesis|github|gitlab/v4|opentelemetry)/' /opt/matrix-site >&2
   echo '@matrix settled'
 }
 
@@ -76,13 +75,17 @@ fi
 start_engine
 folder=/var/tmp/matrix # on the disk: Debian 13 has /tmp in memory
 mkdir -m 777 "$folder"
-export PYTHONPATH=/mnt/project:/opt/matrix-site PYTHONPYCACHEPREFIX=$folder/compiled TMPDIR=$folder
+# As an installation: what a client of ours starts has no PYTHONPATH.
+site=$(python3 -c 'import site; print(site.getsitepackages()[0])')
+mkdir -p "$site"
+printf '/mnt/project\n/opt/matrix-site\n' >"$site/matrix.pth"
+export PYTHONPYCACHEPREFIX=$folder/compiled TMPDIR=$folder
 cd /mnt/project || exit
 # The words of COLUMNS are quoted for the shell by the host.
 eval "columns=($COLUMNS)"
 run=(env)
-[[ $RUNS_AS == root ]] || run=(as_user env DOCKER_HOST="$DOCKER_HOST" PYTHONPATH="$PYTHONPATH" \
+[[ $RUNS_AS == root ]] || run=(as_user env DOCKER_HOST="$DOCKER_HOST" \
   PYTHONPYCACHEPREFIX="$PYTHONPYCACHEPREFIX" TMPDIR="$TMPDIR")
 # shellcheck disable=SC2154 # columns: set by eval
-"${run[@]}" python3 -m devtools.vm.measurements "$folder/row" "${columns[@]}" --refused "$REFUSED"
+"${run[@]}" python3 -m devtools.vm.measurements "$folder/row" "${columns[@]}" --refused "$REFUSED" --attacks "${ATTACKS:-}"
 echo '@matrix ended'

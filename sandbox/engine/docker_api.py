@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox.engine.endpoint import Endpoint
@@ -25,6 +26,7 @@ else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
     urllib3 = LazyModule("urllib3")
 
 UNIX = "unix://"
+_CONTROLLERS = Path("/sys/fs/cgroup/cgroup.controllers")
 _TIMEOUT_ERRORS = (TimeoutError, BlockingIOError)
 """Signs of a busy engine on a unix socket. Without a listener the connection fails at once; a full queue blocks it."""
 
@@ -57,12 +59,20 @@ class DockerApi:
         with translate_errors("read the engine's information"):
             info: dict[str, Any] = self.api.info()
             if self.product is Product.PODMAN:
-                info = complete_podman_info(info, self.api.version(), os.path.isfile)
+                info = complete_podman_info(info, self.api.version(), os.path.isfile, _read_controllers())
         return info
 
     def close(self) -> None:
         """Close the sockets."""
         self.api.close()
+
+
+def _read_controllers() -> list[str]:
+    """The controllers of control groups of version 2 that this host has."""
+    try:
+        return _CONTROLLERS.read_text().split()
+    except OSError:
+        return []
 
 
 def is_answer_timeout(error: BaseException) -> bool:

@@ -6,7 +6,7 @@ Podman serves Docker's API, and its own beside it. It names itself in `GET /vers
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -16,6 +16,16 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 _RUNC = re.compile(r"OCI Runtime \((.*/)?runc\)")
 _DEBIAN_PACKAGE = re.compile(r"runc_([^_]+)_[a-z0-9]+")
 _RUNC_VERSION = re.compile(r"runc version (\S+)")
+
+_CONTROLLERS = {
+    "MemoryLimit": "memory",
+    "SwapLimit": "memory",
+    "CpuCfsQuota": "cpu",
+    "CPUShares": "cpu",
+    "CPUSet": "cpuset",
+    "PidsLimit": "pids",
+}
+"""What enforces the limits of `GET /info` in control groups of version 2."""
 
 UNSUPPORTED_HINT = (
     "Podman is supported from version 4.3 on, as root, at a unix socket of this host (docs/hardening.md). Or use "
@@ -52,11 +62,17 @@ def is_podman(info: Mapping[str, Any]) -> bool:
 
 
 def complete_podman_info(
-    info: Mapping[str, Any], version: Mapping[str, Any], has_file: Callable[[str], bool]
+    info: Mapping[str, Any],
+    version: Mapping[str, Any],
+    has_file: Callable[[str], bool],
+    controllers: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Add to Podman's `GET /info` what Docker's says: the version of runc, from `GET /version`, and only the runtime
-    that guests can have. Podman lists all that it knows, takes the name of one with a request, and gives each guest its
-    default (seen: 4.3.1, 5.8.6). `has_file`: whether a path is that of a file of its host.
+    """Add to Podman's `GET /info` what Docker's says: the version of runc, from `GET /version`, only the runtime that
+    guests can have, and the limits. Podman lists all runtimes that it knows, takes the name of one with a request, and
+    gives each guest its default (seen: 4.3.1, 5.8.6). For limits it looks for the files of control groups of version 1
+    (containers/common, pkg/sysinfo; seen: 5.4.2), so it says on version 2 that there are none.
+
+    `has_file`: whether a path is that of a file of its host. `controllers`: those of its root control group.
     """
     default = info.get("DefaultRuntime")
     runtimes = {
@@ -64,7 +80,9 @@ def complete_podman_info(
         for name, runtime in (info.get("Runtimes") or {}).items()
         if default in (None, name) and isinstance(runtime, dict) and has_file(str(runtime.get("path")))
     }
-    return {**info, "Runtimes": runtimes, "RuncCommit": {"ID": _find_runc(version)}}
+    has_second = str(info.get("CgroupVersion")) == "2" and not info.get("Rootless")
+    limits = {name: controller in controllers for name, controller in _CONTROLLERS.items()} if has_second else {}
+    return {**info, **limits, "Runtimes": runtimes, "RuncCommit": {"ID": _find_runc(version)}}
 
 
 def how_to_get_runtime(info: Mapping[str, Any], name: str) -> str:

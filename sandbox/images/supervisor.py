@@ -22,6 +22,7 @@ from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL
 from sandbox.engine.container_types import Streams
 from sandbox.engine.create_options import ContainerSpec, create_options
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.guest_labels import make_guest_folder
 from sandbox.images.build import SUPERVISOR
 from sandbox.images.lookup import ImageBuildContext
 from sandbox.images.resolve import resolve_image
@@ -96,8 +97,8 @@ def is_usable_binary(path: Path) -> bool:
 def _extract_to(
     site: ImageBuildContext, policy: EffectiveContainerPolicy, extractor: SupervisorExtractor, digest: str, path: Path
 ) -> None:
-    path.parent.parent.mkdir(exist_ok=True, mode=0o700)
-    path.parent.mkdir(exist_ok=True, mode=0o700)
+    make_guest_folder(path.parent.parent)
+    make_guest_folder(path.parent)
     _require_executable(path.parent)
     with _empty_folder(path.parent) as folder:
         binary = _extract(site, policy, _container_spec(policy, extractor, (digest, path.name), folder))

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
     import filelock
     import platformdirs
+
+    from sandbox import guest_labels
 else:  # loaded at first use (docs/adr/0080)
     secrets = LazyModule("secrets")
     filelock = LazyModule("filelock")
     platformdirs = LazyModule("platformdirs")
+    guest_labels = LazyModule("sandbox.guest_labels")
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
@@ -32,6 +35,8 @@ REPOSITORY_FOLDERS = (
     "clones", "pristine", "layers", "worktrees", "logs", "trust", "lfs", "compilers", "candidates", "flaky",
 )  # fmt: skip
 """In each of these a repository has its own folder, which is renamed before it is deleted."""
+GUEST_FOLDERS = ("pristine", "layers", "worktrees", "rooms", "reports")
+"""Guests see folders in these."""
 _READABLE = 0o444  # a guest, another user, reads these files through a mount of each
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
 _ALLOWED_BEFORE_PREPARE = {
@@ -305,17 +310,15 @@ class Home:
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o700)
+            for folder in (self.repositories / name for name in GUEST_FOLDERS):
+                if not folder.is_dir():
+                    guest_labels.make_guest_folder(folder)
             for name in (
                 "clones",
-                "pristine",
-                "layers",
-                "worktrees",
-                "rooms",
                 "tasks",
                 "logs",
                 "journal",
                 "locks",
-                "reports",
                 "approvals",
                 "approvals/over",
                 "trust",
@@ -359,6 +362,7 @@ class Home:
                     path, content, fixed=fixed
                 ):  # another process may have just made it: a guest may use it
                     write_atomically(path, content, mode=_READABLE)
+                    guest_labels.label_for_guests(path)
         return path
 
     @contextmanager

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.errors import NO_SPACE, ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
@@ -22,6 +23,12 @@ from sandbox.files.disk_usage import DiskUse, FreeSpace, is_full
 from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import is_mount_point, unmount_overlay
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from sandbox import guest_labels
+else:  # loaded at first use (docs/adr/0080)
+    guest_labels = LazyModule("sandbox.guest_labels")
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +79,7 @@ def create_own_disk(layers: Path, new: NewDisk, owner: tuple[int, int] | None) -
         place.chmod(0o700)
         if owner is not None:
             os.chown(place, *owner)
+        guest_labels.label_for_guests(place)
         (place / "lost+found").rmdir()
         _create_spare(place)
     except OSError:

@@ -20,6 +20,7 @@ from sandbox.engine.guest_group import GuestGroup
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy, UserIds
+from sandbox.store.home import Home
 from sandbox.store.quarantine import QuarantineNotes
 
 OK, WARN, FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
@@ -169,9 +170,9 @@ def test_a_container_that_was_given_up_is_named(tmp_path: Path) -> None:
     assert (probe.level, probe.value) == (WARN, "sandbox-x")
 
 
-def test_settings_choose_the_runtime() -> None:
+def test_settings_choose_the_runtime(tmp_path: Path) -> None:
     settings = Settings(container=ContainerSettings(runtime="runsc"))
-    assert by_name(c.engine_probes(INFO, settings, POLICY))["runtime"].level is FAIL
+    assert by_name(c.engine_probes(INFO, settings, POLICY, tmp_path))["runtime"].level is FAIL
 
 
 RUNC = [
@@ -205,10 +206,20 @@ def test_seccomp_missing_fails() -> None:
     assert c.seccomp_probe(INFO).level is OK
 
 
-@pytest.mark.parametrize(("option", "level"), [("name=apparmor", OK), ("name=selinux", WARN), ("name=cgroupns", WARN)])
+@pytest.mark.parametrize(("option", "level"), [("name=apparmor", OK), ("name=selinux", OK), ("name=cgroupns", WARN)])
 def test_lsm(option: str, level: ProbeLevel) -> None:
     assert c.lsm_probe({"SecurityOptions": [option]}).level is level
     assert "rootless engine cannot" in c.lsm_probe({"SecurityOptions": ["name=rootless"]}).hint
+
+
+def test_a_home_without_labels_fails_where_the_engine_confines_by_selinux(tmp_path: Path) -> None:
+    Home(tmp_path).prepare()  # by a kernel without SELinux
+    confining, settings = {**INFO, "SecurityOptions": ["name=seccomp", "name=selinux"]}, Settings()
+    probe = by_name(c.engine_probes(confining, settings, POLICY, tmp_path))["lsm"]
+    assert probe.level is FAIL
+    assert f"chcon -R -t container_file_t {tmp_path}/repositories/pristine" in probe.hint
+    apparmor = {**INFO, "SecurityOptions": ["name=apparmor"]}
+    assert by_name(c.engine_probes(apparmor, settings, POLICY, tmp_path))["lsm"].level is OK
 
 
 @pytest.mark.parametrize(

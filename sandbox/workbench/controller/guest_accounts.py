@@ -18,11 +18,13 @@ from sandbox.store.host_ids import read_reserved_ids
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
+    from sandbox import guest_labels
     from sandbox.engine import create_options, user_maps
     from sandbox.engine.create_options import GuestAccount
 else:  # loaded at first use (docs/adr/0080)
     create_options = LazyModule("sandbox.engine.create_options")
     user_maps = LazyModule("sandbox.engine.user_maps")
+    guest_labels = LazyModule("sandbox.guest_labels")
 
 Owner = tuple[int, int] | None
 """uid and gid of a worktree's files; None for those of the controller, which may not give files away."""
@@ -83,7 +85,7 @@ def find_account(services: Services, owner: Owner) -> GuestAccount:
     passwd, group = _account_files(services, user[0])
     files = create_options.AccountFiles(passwd, group)
     account = create_options.GuestAccount(user, files, owner is None, find_first_ids(services, owner))
-    passwd.parent.mkdir(mode=0o700, exist_ok=True)
+    guest_labels.make_guest_folder(passwd.parent)
     home = services.policies.shipped_container.container.mounts.home
     seen = account.guest_user
     for path, content in ((passwd, build_passwd(seen, home)), (group, build_group(seen))):

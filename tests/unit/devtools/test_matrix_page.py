@@ -51,3 +51,12 @@ def test_a_row_whose_engine_is_refused_has_two_columns() -> None:
     page = render_page(MATRIX, {})
     (row,) = (line for line in page.splitlines() if line.startswith(f"| {MATRIX.title('debian-13-rootless-podman')} |"))
     assert row.count("not run") == 2
+
+
+def test_a_cell_of_some_attacks_or_of_another_day_says_so() -> None:
+    some = Cell(
+        column=Column.ATTACKS, outcome=Outcome.WORKS, seen="2 held", wall_time_s=1.0, part="2 of 9 K", date="2026-01-01"
+    )
+    page = render_page(MATRIX, {"debian-13-root": result(some)})
+    assert "| works, in part |" in page
+    assert "| attacks (2 of 9 K) (2026-01-01): works | 2 held |" in page

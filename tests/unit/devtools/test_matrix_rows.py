@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from devtools.vm.__main__ import format_environment, is_complete
+from devtools.vm.__main__ import format_environment, is_complete, merge_results
 from devtools.vm.guest_limits import PROFILE, SCENARIOS, format_figure
 from devtools.vm.matrix_rows import REFUSED_COLUMNS, Column, Machine, Matrix, load_matrix
-from devtools.vm.measurements import MEASUREMENTS
+from devtools.vm.measurements import MEASUREMENTS, describe_attacks, list_denials
 from devtools.vm.qemu import KVM, Boot, RootDisk, boot_command
 from devtools.vm.root_disk import select_requirements
 from devtools.vm.row_results import Cell, Facts, Outcome, RowResult, format_line, load_results, read_lines, save_results
+from sandbox.models import AttackOutcome, AttackResult
 
 MATRIX = load_matrix()
 CELL = Cell(column=Column.DOCTOR, outcome=Outcome.WORKS, seen="all ok", wall_time_s=1.5)
@@ -38,8 +39,9 @@ def test_a_row_of_no_system_is_an_error() -> None:
 
 
 def test_a_machine_is_told_its_columns_as_words_of_the_shell() -> None:
-    text = format_environment(MATRIX.rows["debian-13-group"], (Column.MAIN_JOB, Column.KILL))
+    text = format_environment(MATRIX.rows["debian-13-group"], (Column.MAIN_JOB, Column.KILL), "K,L01")
     values = dict(word.split("=", 1) for word in shlex.split(text))
+    assert values["ATTACKS"] == "K,L01"
     assert values["RUNS_AS"] == "tester"
     assert shlex.split(values["COLUMNS"]) == ["main job", "kill and reconcile"]
 
@@ -48,6 +50,42 @@ def test_lines_are_read_back_among_noise_and_one_that_was_cut_off_is_left_out() 
     facts = Facts(versions={"kernel": "6.12"})
     port = f"noise\r\n{format_line(CELL)}\r\n[ 9.1] {format_line(facts)}\r\n@matrix ended\r\n{format_line(CELL)[:-9]}"
     assert read_lines(port) == ({"kernel": "6.12"}, (CELL,))
+
+
+def test_the_last_line_of_a_column_counts() -> None:
+    longer = CELL.model_copy(update={"part": "2 of 9", "seen": "more"})
+    assert read_lines(f"{format_line(CELL)}\n{format_line(longer)}") == ({}, (longer,))
+
+
+def test_a_cell_that_was_not_measured_again_keeps_its_date() -> None:
+    def measured(date: str, *cells: Cell) -> RowResult:
+        return RowResult(
+            date=date, product="p", accelerator="tcg", wall_time_s=1.0, versions={"git": date}, cells=cells
+        )
+
+    disk, output = (CELL.model_copy(update={"column": column}) for column in (Column.DISK, Column.OUTPUT))
+    first = merge_results(None, measured("day 1", output, CELL))
+    second = merge_results(first, measured("day 2", disk, CELL))
+    assert [(cell.column, cell.date) for cell in second.cells] == [
+        (Column.DOCTOR, "day 2"),
+        (Column.DISK, "day 2"),
+        (Column.OUTPUT, "day 1"),
+    ]
+    assert second.versions == {"git": "day 2"}
+
+
+def test_attacks_are_counted_and_those_that_did_not_hold_are_named() -> None:
+    def attacked(id_: str, outcome: AttackOutcome) -> AttackResult:
+        return AttackResult(id=id_, title="t", section="s", tried="x", outcome=outcome, seen="why", wall_time_s=1.0)
+
+    results = [
+        attacked("A01", AttackOutcome.HELD),
+        attacked("A02", AttackOutcome.GOT_THROUGH),
+        attacked("A03", AttackOutcome.SKIPPED),
+        attacked("A04", AttackOutcome.HELD),
+    ]
+    seen = describe_attacks(results)
+    assert seen == "2 held, 1 got through, 1 skipped; A02 got_through: why; skipped A03"
 
 
 def test_results_of_rows_that_are_no_longer_declared_are_dropped(tmp_path: Path) -> None:
@@ -72,6 +110,7 @@ def test_a_row_is_complete_when_each_column_was_reached(
     cell = CELL.model_copy(update={"outcome": outcome})
     measured = RowResult(date="d", product="p", accelerator="kvm", wall_time_s=1.0, versions={}, cells=(cell,))
     assert is_complete(measured, columns) is complete
+    assert not is_complete(measured.model_copy(update={"ended": "its time limit was reached"}), columns)
 
 
 def test_large_packages_are_left_out_of_the_requirements_with_their_hashes() -> None:
@@ -107,3 +146,17 @@ def test_profiles_of_the_rows_are_toml_with_the_checks_that_are_measured(name: s
 )
 def test_a_figure_has_its_unit(name: str, value: float | None, text: str) -> None:
     assert format_figure(name, value) == text
+
+
+def test_only_what_selinux_denies_to_guests_is_listed() -> None:
+    guest = "scontext=system_u:system_r:container_t:s0:c1,c2"
+    log = (
+        '[ 9.1] audit: type=1400 audit(1.2:3): avc:  denied  { read write } for  pid=7 comm="sh" name="x" dev="vda" '
+        f"ino=5 {guest} tcontext=system_u:object_r:user_home_t:s0 tclass=file permissive=1\n"
+        '[ 9.2] audit: type=1400 audit(1.2:4): avc:  denied  { read } for  pid=1 comm="systemd" name="y" '
+        "scontext=system_u:system_r:init_t:s0 tcontext=system_u:object_r:user_home_t:s0 tclass=file permissive=1\n"
+        f'[ 9.3] audit: avc:  denied  {{ connectto }} for  pid=8 comm="sh" path="/run/s" {guest} '
+        "tcontext=unconfined_u:unconfined_r:unconfined_t:s0 tclass=unix_stream_socket permissive=1\n"
+    )
+    assert list_denials(log) == "read write of user_home_t x 1x, connectto of unconfined_t 1x"
+    assert list_denials("") == "none"

@@ -65,6 +65,25 @@ def test_only_runtimes_that_are_there_are_listed_and_runc_has_its_packages_versi
     assert complete_podman_info(raw, {"Components": [crun]}, bool)["RuncCommit"]["ID"] == ""
 
 
+@pytest.mark.parametrize(
+    ("said", "controllers", "limits"),
+    [
+        ({"CgroupVersion": "2"}, ["cpuset", "cpu", "io", "memory", "pids"], (True, True, True)),
+        ({"CgroupVersion": "2"}, ["cpu", "memory", "pids"], (True, True, False)),
+        ({"CgroupVersion": "2"}, [], (False, False, False)),
+        ({"CgroupVersion": "1"}, [], (False, False, False)),  # as it says
+        ({"CgroupVersion": "2", "Rootless": True}, ["cpuset", "cpu", "memory", "pids"], (False, False, False)),
+    ],
+)
+def test_limits_of_podman_on_control_groups_of_version_2_are_those_of_the_kernel(
+    said: dict[str, Any], controllers: list[str], limits: tuple[bool, ...]
+) -> None:
+    """5.4.2 on Debian 13 said that it had none of these, and enforced all."""
+    none = dict.fromkeys(("SwapLimit", "CpuCfsQuota", "CPUShares", "CPUSet"), False)
+    info = complete_podman_info({**INFO, **none, **said}, VERSION, bool, controllers)
+    assert tuple(info[name] for name in ("SwapLimit", "CpuCfsQuota", "CPUSet")) == limits
+
+
 @pytest.mark.parametrize("default", ["crun", "runc"])
 def test_podman_has_one_runtime_that_its_api_can_give_guests(default: str) -> None:
     info = complete_podman_info({**INFO, "DefaultRuntime": default}, VERSION, bool)

@@ -1,0 +1,50 @@
+"""The label of SELinux that folders of ours need so that guests can use them.
+
+An engine that confines guests by SELinux lets them use files with the type `container_file_t` only; what it starts
+without a relabelling option finds its folders closed. `:Z`, that option, relabels all that is below a path on each
+start. We label a folder once, when we make it and it is empty: files that are made in it inherit its type (see "type
+transition" in the SELinux Notebook), copies of them in an overlay too. A path that we did not make is never labelled.
+docs/adr/0165.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+ATTRIBUTE = "security.selinux"
+LABEL = b"system_u:object_r:container_file_t:s0\0"
+_KERNEL = Path("/sys/fs/selinux")
+
+
+def has_selinux(kernel: Path = _KERNEL) -> bool:
+    """Whether the kernel has a policy of SELinux; then `enforce` says whether it only reports."""
+    return (kernel / "enforce").exists()
+
+
+def label_for_guests(path: Path) -> None:
+    """Label a new file or an empty folder of ours. Without SELinux, or where it refuses, `path` stays as it is."""
+    if has_selinux():
+        with suppress(OSError):  # a policy without containers; `sandbox doctor` says so
+            os.setxattr(path, ATTRIBUTE, LABEL, follow_symlinks=False)
+
+
+def make_guest_folder(path: Path) -> None:
+    """Make a folder that guests will see, or something in it; one that is there stays as it is. Raises: OSError."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    else:
+        label_for_guests(path)
+
+
+def is_labelled(path: Path) -> bool:
+    """Whether guests may use a path, by its type. False where nothing has a label."""
+    try:
+        label = os.getxattr(path, ATTRIBUTE, follow_symlinks=False)
+    except OSError:
+        return False
+    return label.split(b":")[2:3] == LABEL.split(b":")[2:3]
