@@ -224,7 +224,7 @@ zsh zsh
 
 
 def find_library_package(name: str) -> str:
-    """The package that has a header, a library, a module of pkg-config or a package of CMake or Meson; '' if unknown."""
+    """The package that has a header, a library, or what pkg-config, CMake or Meson call a package; '' if unknown."""
     known, name = _read(_LIBRARIES), name.lower()
     return next((known[word] for word in (name, *_folders(name)) if word in known), "")
 

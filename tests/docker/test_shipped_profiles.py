@@ -249,6 +249,22 @@ PROJECTS = {
         FAILS,
         report=True,
     ),
+    "meson-tests-off": Project(
+        "meson",
+        {
+            "meson.build": "project('t', 'c')\nif get_option('tests').enabled()\n"
+            "  test('t', executable('t', 't.c'))\nendif\n",
+            "meson_options.txt": "option('tests', type: 'feature', value: 'disabled')\n",
+            "t.c": EXITS,
+        },
+        FAILS,
+        report=True,
+    ),
+    "configure-of-its-own": Project(
+        "autotools",
+        {"configure": "#!/bin/sh\ncp Makefile.in Makefile\n", "Makefile.in": MAKEFILE.format(target="test"), "t.c": EXITS},
+        FAILS,
+    ),
     "autotools": Project(
         "autotools",
         {
@@ -294,6 +310,8 @@ def commit(folder: Path, files: Mapping[str, str], branch: str) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
+    for script in folder.glob("configure"):
+        script.chmod(0o755)
     for argv in (["checkout", "-q", "-B", branch], ["add", "--all"], ["commit", "-qm", branch]):
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@x", *argv], cwd=folder, check=True)
 

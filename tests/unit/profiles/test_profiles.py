@@ -121,6 +121,7 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("meson-of-a-folder", {"meson.build": b"subdir('x')"}, "generic"),
     ("autotools", {"configure.ac": b"AC_INIT\n", "Makefile": b"test:\n"}, "autotools"),
     ("autotools-old-name", {"configure.in": b"AC_INIT\n"}, "autotools"),
+    ("autotools-of-its-own-kind", {"configure": b"#!/bin/sh\n", "Makefile": b"test:\n"}, "autotools"),
     ("autotools-over-cmake-without-tests", {"configure.ac": b"", "CMakeLists.txt": b"project(x)"}, "autotools"),
     ("cmake-with-tests-over-autotools", {"configure.ac": b"", "CMakeLists.txt": TESTED}, "cmake"),
     ("cmake-with-ctest", {"configure.ac": b"", "CMakeLists.txt": b"  INCLUDE(CTest)\n"}, "cmake"),
