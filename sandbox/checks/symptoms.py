@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from sandbox.checks.debian_packages import find_library_package, find_program_package
 from sandbox.checks.perl_packages import guess_package
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Cause, CauseKind
@@ -24,7 +25,9 @@ _NETWORK = "it tried to use a network, and a check has none"
 _NO_SERVER = "it wants a database or another server, and none answers: a profile may declare one (docs/services.md)"
 _NO_GIT = "it asks git, and a check sees no git data (no .git, no tags)"
 _IMAGE = "add a Debian package that has it (docs/images.md)"
+_ADD_PACKAGES = "add {} to `packages` of the repository (docs/images.md, Debian packages)"
 _EITHER = "the tree or the image lacks it"
+_EMPTY_FOLDER = "there is no project in the folder '{}': `sandbox repo set --submodules`, if it is a submodule"
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_CRATES, _NO_MODULES = "cargo lacks crates of the project", "go lacks modules of the project"
@@ -79,6 +82,7 @@ _LACKED = (
     (_UNKNOWN, r"^\S{1,200}: fatal error: '([\w./+-]{1,80})' file not found", f"there is no header '{{}}': {_EITHER}"),
     (_ENVIRONMENT, rf'^  Could not find a package configuration file provided by "{_NAME}"', _NO_PACKAGE),
     (_ENVIRONMENT, rf"^  Could NOT find {_NAME} \(missing: ", _NO_PACKAGE),
+    (_UNKNOWN, rf'^  add_subdirectory given source "{_NAME}" which is not an', _EMPTY_FOLDER),
     (_ENVIRONMENT, rf"^(?:-- +)?Package '{_NAME}', required by '\S+', not found", _NO_PACKAGE),
     (_ENVIRONMENT, rf"^(?:-- +)?No package '{_NAME}' found", _NO_PACKAGE),
     (_ENVIRONMENT, rf"^error: linker `{_NAME}` not found", f"there is no linker '{{}}': {_IMAGE}"),
@@ -243,8 +247,7 @@ def _name_packages(symptom: Cause, lines: Iterable[str]) -> Cause:
     """The cause with the Debian packages of all Perl modules that the lines miss."""
     found = dict.fromkeys(guess_package(match[1]) for line in lines if (match := _PERL.match(line)))
     names = ", ".join(list(found)[:_MAX_MODULES])
-    way = f"add {names} to `packages` of the repository (docs/images.md, Debian packages)"
-    return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {way}"})
+    return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {_ADD_PACKAGES.format(names)}"})
 
 
 def find_missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:
@@ -257,7 +260,9 @@ def find_missing_command(lines: Iterable[str], exit_code: int | None) -> Cause |
         return Cause(kind=_ENVIRONMENT, sentence=f"a command that it needs is missing: {_IMAGE}")
     if "/" in names[-1]:
         return Cause(kind=_UNKNOWN, sentence=f"there is no '{names[-1]}': {_EITHER}")
-    return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {_IMAGE}")
+    package = find_program_package(names[-1])
+    way = _ADD_PACKAGES.format(package) if package else _IMAGE
+    return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {way}")
 
 
 def find_empty_run(lines: Iterable[str], exit_code: int | None) -> Cause | None:
@@ -299,8 +304,18 @@ def _match_symptom(line: str, without: str) -> Cause | None:
             name = next((group for group in match.groups() if group), "")
             if without and symptom.without_layer:
                 return Cause(kind=symptom.kind, sentence=f"{symptom.without_layer.format(name)}: {without}")
-            return Cause(kind=symptom.kind, sentence=symptom.sentence.format(name))
+            return Cause(kind=symptom.kind, sentence=_name_package(symptom.sentence.format(name), name))
     return None
+
+
+def _name_package(sentence: str, name: str) -> str:
+    """The sentence with the package of Debian that has what is missing, where it is known."""
+    package = find_library_package(name) or find_program_package(name)
+    if not package or not sentence.endswith((_IMAGE, _EITHER)):
+        return sentence
+    return sentence.replace(_IMAGE, _ADD_PACKAGES.format(package)).replace(
+        _EITHER, f"{_EITHER}; Debian has it in {package} (docs/images.md, Debian packages)"
+    )
 
 
 def _match_import(line: str, is_declared: IsDeclared, without: str) -> Cause | None:

@@ -30,7 +30,8 @@ set -eu
 mkdir cargo archives project
 cp Cargo.* lib.rs project/ # copies: it writes into them
 export CARGO_HOME="$PWD/cargo"
-cat >cargo/config.toml <<END
+# a second source with the address of crates.io itself would be an error
+[ "${SPACE_INDEX%/}" = https://index.crates.io ] || cat >cargo/config.toml <<END
 [source.crates-io]
 replace-with = "operator"
 [source.operator]

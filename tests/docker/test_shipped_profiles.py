@@ -205,11 +205,65 @@ PROJECTS = {
         },
         {"lib/Calc.pm": CALC.replace("+", "-")},
     ),
+    "perl-dist-zilla": Project(  # no Makefile.PL: its plugins write that of a release
+        "perl",
+        {"dist.ini": "name = Calc\n[@Basic]\n", "lib/Calc.pm": CALC, "t/deep/add.t": CALC_TEST},
+        {"lib/Calc.pm": CALC.replace("+", "-")},
+    ),
+    "lua": Project(
+        "lua",
+        {
+            "calc-1.0-1.rockspec": "package = 'calc'\n",
+            "src/calc.lua": "return {add = function(a, b) return a + b end}\n",
+            "spec/calc_spec.lua": "describe('calc', function()\n"
+            "  it('adds', function() assert.equal(3, require('calc').add(1, 2)) end)\nend)\n",
+        },
+        {"src/calc.lua": "return {add = function(a, b) return a - b end}\n"},
+        report=True,
+    ),
+    "cmake-tests-off": Project(  # its tests are an option, and their framework one that it would download
+        "cmake",
+        {
+            "CMakeLists.txt": "cmake_minimum_required(VERSION 3.14)\nproject(calc CXX)\n"
+            "option(CALC_BUILD_TESTS 'tests' OFF)\nif(CALC_BUILD_TESTS)\n  enable_testing()\n  include(FetchContent)\n"
+            "  FetchContent_Declare(doctest URL https://example.invalid/doctest.tar.gz)\n"
+            "  FetchContent_MakeAvailable(doctest)\n  add_executable(t t.cpp)\n"
+            "  target_link_libraries(t doctest::doctest)\n  add_test(NAME t COMMAND t)\nendif()\n",
+            "t.cpp": "#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN\n#include <doctest/doctest.h>\n"
+            'TEST_CASE("adds") { CHECK(1 + 2 == 3); }\n',
+        },
+        {
+            "t.cpp": "#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN\n#include <doctest/doctest.h>\n"
+            'TEST_CASE("adds") { CHECK(1 - 2 == 3); }\n',
+        },
+        report=True,
+    ),
+    "make-tests": Project(
+        "make-tests",
+        {"calc.h": "", "tests/Makefile": MAKEFILE.format(target="check"), "tests/t.c": EXITS},
+        {"tests/t.c": FAILS["t.c"]},
+    ),
     "meson": Project(
         "meson",
         {"meson.build": "project('t', 'c')\ntest('t', executable('t', 't.c'))\n", "t.c": EXITS},
         FAILS,
         report=True,
+    ),
+    "meson-tests-off": Project(
+        "meson",
+        {
+            "meson.build": "project('t', 'c')\nif get_option('tests').enabled()\n"
+            "  test('t', executable('t', 't.c'))\nendif\n",
+            "meson_options.txt": "option('tests', type: 'feature', value: 'disabled')\n",
+            "t.c": EXITS,
+        },
+        FAILS,
+        report=True,
+    ),
+    "configure-of-its-own": Project(
+        "autotools",
+        {"configure": "#!/bin/sh\ncp Makefile.in Makefile\n", "Makefile.in": MAKEFILE.format(target="test"), "t.c": EXITS},
+        FAILS,
     ),
     "autotools": Project(
         "autotools",
@@ -256,6 +310,8 @@ def commit(folder: Path, files: Mapping[str, str], branch: str) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
+    for script in folder.glob("configure"):
+        script.chmod(0o755)
     for argv in (["checkout", "-q", "-B", branch], ["add", "--all"], ["commit", "-qm", branch]):
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@x", *argv], cwd=folder, check=True)
 
@@ -282,7 +338,7 @@ def test_a_project_is_verified_and_its_failing_test_noticed(project: Project, tm
         good = run_branch(workbench, source, "main")
         bad = run_branch(workbench, source, "broken")
     assert (good.profile, good.verified) == (project.profile, True), good.runs
-    assert [run.verdict for run in bad.runs] == [Verdict.PASSED, Verdict.FAILED]
+    assert [run.verdict for run in bad.runs] == [Verdict.PASSED] * (len(bad.runs) - 1) + [Verdict.FAILED]
     if project.report:
         reports = [summary.runs[-1].report for summary in (good, bad)]
         assert [(report.tests, report.failures) for report in reports if report] == [(1, 0), (1, 1)]

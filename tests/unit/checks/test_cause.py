@@ -133,6 +133,30 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "way"),
+    [
+        ("a.c:1:10: fatal error: <SDL2/SDL.h>: No such file or directory", "add libsdl2-dev to `packages`"),
+        ("a.c:1:10: fatal error: <google/protobuf/a.h>: No such file or directory", "add libprotobuf-dev to `packages`"),
+        ("/usr/bin/ld: cannot find -lusb-1.0", "add libusb-1.0-0-dev to `packages`"),
+        ("No package 'gtk+-3.0' found", "add libgtk-3-dev to `packages`"),
+        ('  Could not find a package configuration file provided by "Qt6" with any of', "add qt6-base-dev to `packages`"),
+        ("  Could NOT find PCAP (missing: PCAP_LIBRARY)", "add libpcap-dev to `packages`"),
+        ("meson.build:3:0: ERROR: Program 'valac' not found or not executable", "add valac to `packages`"),
+        ("a.c:1:10: fatal error: 'lmdb.h' file not found", "Debian has it in liblmdb-dev"),
+        ("a.c:1:10: fatal error: <ours/private.h>: No such file or directory", "add a Debian package that has it"),
+        ('  add_subdirectory given source "third_party/benchmark" which is not an', "--submodules"),
+    ],
+)
+def test_what_is_missing_is_named_with_the_package_of_debian_that_has_it(said: str, way: str) -> None:
+    said = said.replace("<", "").replace(">", "")  # gcc shows them in the line after
+    assert way in why(failed(1, err=f"{said}\n    1 | #include <x.h>")).sentence
+
+
+def test_a_missing_program_is_named_with_the_package_of_debian_that_has_it() -> None:
+    assert "add help2man to `packages`" in why(failed(127, err="sh: 1: help2man: not found")).sentence
+
+
 def test_no_tests_is_a_cause_only_with_the_exit_status_of_pytest() -> None:
     assert why(failed(1, out=(DATA / "pytest-no-tests.txt").read_text())).sentence == EXIT_STATUS_ONLY
 

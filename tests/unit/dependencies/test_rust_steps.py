@@ -135,3 +135,23 @@ def test_an_archive_is_compared_with_the_lock_file(tmp_path: Path) -> None:
     for value, expected in ((SUM, ()), ("b" * 64, ("a-1.0.0.crate",))):
         package = LayerPackage(name="a", version="1.0.0", file="a-1.0.0.crate", sha256=value)
         assert steps.STEPS.find_mismatches(tmp_path, [package], found) == expected
+
+
+@pytest.mark.parametrize(
+    ("index", "is_replaced"),
+    [("https://index.crates.io", False), ("https://index.crates.io/", False), ("https://crates.example.org", True)],
+)
+def test_the_index_of_crates_io_is_no_second_source(index: str, tmp_path: Path, *, is_replaced: bool) -> None:
+    """cargo ends with an error if another source has the address of its own."""
+    cargo = tmp_path / "bin" / "cargo"
+    cargo.parent.mkdir()
+    cargo.write_text('#!/bin/sh\ncd "$CARGO_HOME"\nmkdir -p registry/cache/x\n: >registry/cache/x/a-1.crate\n')
+    cargo.chmod(0o755)
+    (tmp_path / "Cargo.toml").touch()
+    (tmp_path / "lib.rs").touch()
+    env = {"PATH": f"{cargo.parent}:/usr/bin:/bin", "SPACE_INDEX": index}
+    script = steps.STEPS.fetch.script
+    subprocess.run(["sh", "-c", script, "sh", "2026-01-01T00:00:00Z"], cwd=tmp_path, env=env, check=True)
+    settings = tmp_path / "cargo" / "config.toml"
+    assert settings.exists() == is_replaced
+    assert not is_replaced or 'registry = "sparse+https://crates.example.org/"' in settings.read_text()
