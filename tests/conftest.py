@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from xdist.remote import Producer
 
+from devtools import extracted_programs
 from devtools.command import first_starts
 from devtools.guests import remove_guests_below
 from devtools.mounts import MountEvents
@@ -47,6 +48,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for _name in ("NO_PROXY", "no_proxy"):
     # The suite's servers are on the loopback, of which a machine's proxy knows nothing.
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1,localhost")))
+
+extracted_programs.use_again()
 
 _BEFORE = pytest.StashKey["Holdings"]()
 _mount_events = MountEvents()
@@ -122,6 +125,14 @@ def bucket() -> Iterator[str]:
 
     with serve_s3() as name:
         yield name
+
+
+@pytest.fixture
+def extracting() -> Iterator[None]:
+    """Homes of the test extract PID 1 from its image, as those of users do."""
+    extracted_programs.extract_anew()
+    yield
+    extracted_programs.use_again()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,6 +19,7 @@ from sandbox.policy.container import EffectiveContainerPolicy, load_container_po
 from sandbox.store.home import Home
 from tests.docker.conftest import docker_api
 
+pytestmark = pytest.mark.usefixtures("extracting")
 ROOT = Path(__file__).parents[2]
 
 
