@@ -270,7 +270,7 @@ def test_a_caller_that_was_cut_off_gets_its_answers_when_it_is_back(site: Site, 
 
 @pytest.mark.all_failures
 def test_a_worker_that_hung_is_replaced_and_gives_up_when_it_goes_on(cluster: Cluster) -> None:
-    first = cluster.start_worker("one")
+    first = cluster.start_worker("one", forked=False)
     task = cluster.begin()
     second = cluster.start_worker("two")
     check = begin_check(cluster, task)
