@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from devtools import extracted_programs
 from devtools.forked import ForkServer
 
 DEADLINE_S = 240
@@ -94,6 +95,7 @@ class Command:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         # A suite in the background of a shell ignores SIGINT, one under nohup SIGHUP, and so would this command.
         defaults = ["env", "--default-signal=INT,HUP,TERM"]
+        extracted_programs.give_to(self.home)
         return subprocess.Popen(
             [*defaults, *SANDBOX, "--home", str(self.home), *arguments],
             stdin=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ of its own; when that is closed, it kills the fork. The other end is `ForkServer
 fork where a program is to be started: `devtools.standin`.
 
 The file is also the program of the process that forks. It runs isolated, as the command does, so it imports no other
-devtool.
+devtool; one that stands beside it is loaded by its path: `devtools.extracted_programs`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import importlib.util
 import marshal
 import os
 import pkgutil
@@ -35,12 +36,13 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _MESSAGE_BYTES = 1 << 20
 _INTERPRETER = (sys.executable, "-I", __file__)
 _STAND_IN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("standin.py")))
 _COMMAND = ("-I", "-m", "sandbox")
+_EXTRACTED = Path(__file__).with_name("extracted_programs.py")
 
 
 class ForkServer:
@@ -185,10 +187,20 @@ def _main(descriptor: str) -> None:
     package = importlib.import_module("sandbox")
     for module in pkgutil.walk_packages(package.__path__, "sandbox."):
         importlib.import_module(module.name)
+    _load(_EXTRACTED).use_again()
     if threading.active_count() != 1:
         raise RuntimeError("an import started a thread, which no fork would have")
     gc.freeze()  # forks share these pages as long as no collection writes to them
     _serve(socket.socket(fileno=int(descriptor)))
+
+
+def _load(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 if __name__ == "__main__":

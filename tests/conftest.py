@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from xdist.remote import Producer
 
+from devtools import extracted_programs
 from devtools.command import first_starts
 from devtools.guests import remove_guests_below
 from devtools.mounts import MountEvents
@@ -47,6 +48,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for _name in ("NO_PROXY", "no_proxy"):
     # The suite's servers are on the loopback, of which a machine's proxy knows nothing.
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1,localhost")))
+
+extracted_programs.use_again()
 
 _BEFORE = pytest.StashKey["Holdings"]()
 _mount_events = MountEvents()
@@ -124,6 +127,14 @@ def bucket() -> Iterator[str]:
         yield name
 
 
+@pytest.fixture
+def extracting() -> Iterator[None]:
+    """Homes of the test extract PID 1 from its image, as those of users do."""
+    extracted_programs.extract_anew()
+    yield
+    extracted_programs.use_again()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def unmounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests leave tasks open in homes of their own; their guests and mounts go with the session."""
@@ -161,7 +172,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest come first, each kind in the order that it was given."""
+    """The longest come first, each kind in the order that it was given. Variants run where they are asked for."""
+    if not os.environ.get("ALL_VARIANTS"):
+        items[:] = [item for item in items if item.get_closest_marker("variant") is None]
     longest = [Path(__file__).parent / name for name in LONGEST]
     items.sort(key=lambda item: not any(item.path.is_relative_to(place) for place in longest))
 

@@ -27,6 +27,9 @@ ABOUT_GIT = (*(f"test_{section}_" for section in "abcdefgq"), "test_i_search", "
 NOT_ABOUT_LAYOUTS = (*(f"test_{section}_" for section in "befgoq"), "test_s_local_remotes")
 """Entries on configuration, remotes, credentials, arguments and processes: how files lie on disk plays no part."""
 
+EACH_PATH = ("test_h_",)
+"""Entries on how paths are resolved: all their variations run in both layouts."""
+
 _seen_on_newer: set[str] = set()
 
 ROOM_FOR_LIMITS = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }"
@@ -41,8 +44,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Entries about git run on the installed git and on a newer one; where a guest is the point, one is enough.
 
     Entries about worktrees run in both layouts. Those about both run twice, not three times: each git and each layout.
-    Where layouts play no part, a second run of each entry costs the suite a minute: it has one of each module, and
-    `make attacks` has all of them.
+    Where layouts play no part, a second run of each entry costs the suite a minute: it has one of each module. Of an
+    entry with many variations the second run has the first one. `make attacks` has all of them.
     """
     if "git_program" not in metafunc.fixturenames:
         return
@@ -61,6 +64,32 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = ("git_program", "arena_layout") if "arena_layout" in metafunc.fixturenames else ("git_program",)
     values = [run[: len(names)] for run in runs]
     metafunc.parametrize(names, values, indirect=True, ids=ids, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out repeated variations; which ones must not depend on the order of the items, which may be random."""
+    if ALL_RUNS:
+        return
+    kept: dict[tuple[str, str], pytest.Item] = {}
+    for item in items:
+        if run := _second_run(item):
+            entry = (item.nodeid.partition("[")[0], run)
+            kept[entry] = min(kept.get(entry, item), item, key=_variation)
+    chosen = {item.nodeid for item in kept.values()}
+    items[:] = [item for item in items if not _second_run(item) or item.nodeid in chosen]
+
+
+def _second_run(item: pytest.Item) -> str:
+    """The git and the layout of an item that has them, and repeats what ran on the installed git and an overlay."""
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    run = f"{parameters.get('git_program')}-{parameters.get('arena_layout', 'overlay')}"
+    ours = "git_program" in parameters and not item.path.name.startswith(EACH_PATH)
+    return run if ours and run != "installed-overlay" else ""
+
+
+def _variation(item: pytest.Item) -> list[tuple[str, int]]:
+    assert isinstance(item, pytest.Function)
+    return sorted(item.callspec.indices.items())
 
 
 @cache

@@ -75,7 +75,19 @@ def checked(home: Path, script: str, limits: str, layout: str, *, clean_room: bo
     return run
 
 
-@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+ON_PLAIN = ("l04-one-after-the-other", "l04-unlinked")
+
+
+@pytest.mark.parametrize(
+    ("script", "layout"),
+    [
+        *(pytest.param(script, "overlay", id=f"overlay-{name}") for name, script in SCRIPTS.items()),
+        *(
+            pytest.param(script, "plain", id=f"plain-{name}", marks=() if name in ON_PLAIN else pytest.mark.variant)
+            for name, script in SCRIPTS.items()
+        ),
+    ],
+)
 def test_a_check_that_fills_the_disk_is_stopped(home: Path, script: str, layout: str) -> None:
     run = checked(home, script.format(wait="sleep 250"), SMALL, layout)
     assert run.verdict is Verdict.DISK_LIMIT, run

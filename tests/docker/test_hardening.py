@@ -167,8 +167,89 @@ def make_lab(engine: DockerEngine, image: str, folder: Path) -> Lab:
     return Lab(engine, load_container_policy(ROOT / "policies"), spec)
 
 
-def status_of(outcome: Outcome) -> dict[str, str]:
-    return {line.partition(":")[0]: line.partition(":")[2].strip() for line in outcome.lines()}
+@dataclass(frozen=True)
+class Probed:
+    """What each probe printed in one container that ran them all."""
+
+    lab: Lab
+    exit_code: int
+    out: dict[str, str]
+
+    def lines(self, probe: str) -> list[str]:
+        return self.out[probe].split("\n")
+
+    def status(self) -> dict[str, str]:
+        return {line.partition(":")[0]: line.partition(":")[2].strip() for line in self.lines("status")}
+
+    def interfaces(self) -> set[str]:
+        return {line.partition(":")[0].strip() for line in self.lines("interfaces")[2:]}
+
+
+WRITABLE = """
+while read -r _ _ _ _ point _; do
+  [ -d "$point" ] && (: > "$point/.write-probe") 2>/dev/null && echo "$point"
+done < /proc/self/mountinfo
+rm -f /tmp/.write-probe $HOME/.write-probe
+"""
+GIT_MASK = """
+exec 2>&1; cd /workspace; export LC_ALL=C
+rm -f .git; echo rm=$?
+(echo x > .git); echo write=$?
+mv .git x; echo mv=$?
+"""
+LIMIT_FLAGS = [("c", "0"), ("f", "2097152"), ("n", "4096"), ("l", "64"), ("r", "0"), ("q", "0")]
+EXECUTE = "for d in /tmp $HOME; do printf '#!/bin/sh\\necho ran\\n' > $d/x; chmod +x $d/x; $d/x; rm $d/x; done"
+INODES = "i=0; while (: > /tmp/$i) 2>/dev/null; do i=$((i+1)); [ $i = 200 ] && break; done; ls /tmp | wc -l"
+FILL = "head -c 3000000 /dev/zero 2>/dev/null > {0}/big; stat -c %s {0}/big; rm {0}/big"
+PROBES = {
+    "status": "cat /proc/self/status",
+    "user": "id -u; id -G",
+    "pid 1": "cat /proc/1/comm",
+    "interfaces": "cat /proc/net/dev",
+    "resolver": "cat /etc/resolv.conf",
+    "localhost": "getent hosts localhost",
+    "mounts": "cat /proc/self/mountinfo",
+    "writable": WRITABLE,
+    "root": "LC_ALL=C touch /usr/x /var/x",
+    "mask": GIT_MASK,
+    "kernel": "cat /proc/keys /proc/timer_list /proc/interrupts /proc/latency_stats 2>/dev/null | wc -c",
+    "processors": "nproc",
+    "execute": EXECUTE,
+    "inodes": f"{INODES}; rm -f /tmp/*",
+    "fill /tmp": FILL.format("/tmp"),
+    "fill /home/sandbox": FILL.format("$HOME"),
+} | {f"ulimit {flag}": f"bash -c 'ulimit -H{flag}'" for flag, _ in LIMIT_FLAGS}
+"""Each leaves room for the others in `/tmp` and the home."""
+READ_INTERFACES = f"echo '== interfaces'; {PROBES['interfaces']}"
+READ_ALL = "\n".join(f"echo '== {name}'\n( {text}\n) 2>&1" for name, text in PROBES.items()) + "\nexit 42"
+
+
+def probed(lab: Lab, outcome: Outcome) -> Probed:
+    parts = (part.partition("\n") for part in f"\n{outcome.out}".split("\n== ")[1:])
+    return Probed(lab, outcome.exit_code, {name: text.strip() for name, _, text in parts})
+
+
+@pytest.fixture(scope="module")
+def hardened(engine: DockerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Probed:
+    """All probes where the product runs a command."""
+    lab = make_lab(engine, base_image, tmp_path_factory.mktemp("hardened"))
+    return probed(lab, lab.hardened("sh", "-c", READ_ALL))
+
+
+@pytest.fixture(scope="module")
+def roomy(engine: DockerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Probed:
+    """The same container with room in its folders, all processors, and without the mask and our hosts file."""
+    lab = make_lab(engine, base_image, tmp_path_factory.mktemp("roomy"))
+    limits = lab.spec.limits.model_copy(update={"tmp_bytes": 8 * 1024**2, "home_bytes": 8 * 1024**2})
+    changes = {"limits": limits, "cpuset": "", "git_mask": None, "hosts": None}
+    return probed(lab, lab.hardened("sh", "-c", READ_ALL, **changes))
+
+
+@pytest.fixture(scope="module")
+def plain(engine: DockerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Probed:
+    """The control: the engine's defaults, as root. Without a network, for `resolv.conf` is the engine's there, too."""
+    lab = make_lab(engine, base_image, tmp_path_factory.mktemp("plain"))
+    return probed(lab, lab.plain("sh", "-c", READ_ALL, NetworkMode="none", MaskedPaths=[]))
 
 
 # --- who the guest is
@@ -182,41 +263,37 @@ def status_of(outcome: Outcome) -> dict[str, str]:
         ("Seccomp", "2"),
     ],
 )
-def test_process_status(lab: Lab, field: str, value: str) -> None:
-    assert status_of(lab.hardened("cat", "/proc/self/status"))[field] == value
+def test_process_status(hardened: Probed, field: str, value: str) -> None:
+    assert hardened.status()[field] == value
 
 
-def test_control_plain_container_has_capabilities_and_may_gain_privileges(lab: Lab) -> None:
-    control = status_of(lab.plain("cat", "/proc/self/status"))
-    assert control["CapEff"] != "0" * 16
-    assert control["NoNewPrivs"] == "0"
+def test_control_plain_container_has_capabilities_and_may_gain_privileges(plain: Probed) -> None:
+    assert plain.status()["CapEff"] != "0" * 16
+    assert plain.status()["NoNewPrivs"] == "0"
 
 
-def test_guest_is_the_policys_user_without_groups(lab: Lab) -> None:
-    uid, gid = lab.spec.user
-    assert lab.hardened("sh", "-c", "id -u; id -G").lines() == [str(uid), str(gid)]
-    assert lab.plain("id", "-u").out == "0"
+def test_guest_is_the_policys_user_without_groups(hardened: Probed, plain: Probed) -> None:
+    uid, gid = hardened.lab.spec.user
+    assert hardened.lines("user") == [str(uid), str(gid)]
+    assert plain.lines("user")[0] == "0"
 
 
-def test_pid_1_is_the_engines_init(lab: Lab) -> None:
-    assert lab.hardened("cat", "/proc/1/comm").out == "docker-init"
-    assert lab.plain("cat", "/proc/1/comm").out == "cat"
+def test_pid_1_is_the_engines_init(hardened: Probed, plain: Probed) -> None:
+    assert hardened.out["pid 1"] == "docker-init"
+    assert plain.out["pid 1"] == "sh"
 
 
-def test_exit_status_is_the_commands(lab: Lab) -> None:
-    assert lab.hardened("sh", "-c", "exit 42").exit_code == 42
+def test_exit_status_is_the_commands(hardened: Probed) -> None:
+    assert hardened.exit_code == 42
 
 
 # --- network
 
 
-def interfaces(outcome: Outcome) -> set[str]:
-    return {line.partition(":")[0].strip() for line in outcome.lines()[2:]}
-
-
-def test_only_loopback(lab: Lab) -> None:
-    assert interfaces(lab.hardened("cat", "/proc/net/dev")) == {"lo"}
-    assert interfaces(lab.plain("cat", "/proc/net/dev", NetworkMode="host")) > {"lo"}
+def test_only_loopback(hardened: Probed, lab: Lab) -> None:
+    assert hardened.interfaces() == {"lo"}
+    control = probed(lab, lab.plain("sh", "-c", READ_INTERFACES, NetworkMode="host"))
+    assert control.interfaces() > {"lo"}
 
 
 PORTS = """import socket
@@ -241,9 +318,9 @@ def test_control_the_engine_opens_all_ports_to_a_plain_container(lab: Lab, engin
     assert plain.plain("python3", "-c", PORTS, **unprivileged).lines() == ["80 0", "1023 0", "1024 0", "8080 0"]
 
 
-def test_no_resolver_of_the_host_is_visible(lab: Lab) -> None:
-    assert lab.hardened("cat", "/etc/resolv.conf").out == ""
-    assert "nameserver" in lab.plain("cat", "/etc/resolv.conf", NetworkMode="none").out
+def test_no_resolver_of_the_host_is_visible(hardened: Probed, plain: Probed) -> None:
+    assert hardened.out["resolver"] == ""
+    assert "nameserver" in plain.out["resolver"]
 
 
 def test_guest_has_a_name(lab: Lab, tmp_path: Path) -> None:
@@ -262,35 +339,30 @@ def test_guest_has_a_name(lab: Lab, tmp_path: Path) -> None:
     assert (found.lines()[:2], found.exit_code) == (["sandbox", "sandbox"], 0), found.out
 
 
-def test_localhost_resolves_through_our_hosts_file(lab: Lab) -> None:
-    assert lab.hardened("getent", "hosts", "localhost").exit_code == 0
-    assert lab.hardened("getent", "hosts", "localhost", hosts=None).exit_code != 0
+def test_localhost_resolves_through_our_hosts_file(hardened: Probed, roomy: Probed) -> None:
+    assert hardened.out["localhost"] != ""
+    assert roomy.out["localhost"] == ""
 
 
 # --- files
 
 
-WRITABLE = """
-while read -r _ _ _ _ point _; do
-  [ -d "$point" ] && (: > "$point/.write-probe") 2>/dev/null && echo "$point"
-done < /proc/self/mountinfo
-"""
-
-
-def test_writable_mounts_are_the_policys(lab: Lab) -> None:
-    mounts = lab.policy.container.mounts
+def test_writable_mounts_are_the_policys(hardened: Probed, plain: Probed) -> None:
+    mounts = hardened.lab.policy.container.mounts
     expected = {"/tmp", "/dev/shm", mounts.home, mounts.workspace, mounts.report}
-    assert set(lab.hardened("sh", "-c", WRITABLE).lines()) == expected
-    assert "/" in lab.plain("sh", "-c", WRITABLE).lines()
+    assert set(hardened.lines("writable")) == expected
+    assert "/" in plain.lines("writable")
 
 
-def test_root_is_read_only(lab: Lab) -> None:
-    assert "Read-only file system" in lab.hardened("sh", "-c", "LC_ALL=C touch /usr/x /var/x").out
-    assert lab.plain("touch", "/usr/x").exit_code == 0
+def test_root_is_read_only(hardened: Probed, plain: Probed) -> None:
+    refusals = hardened.lines("root")
+    assert len(refusals) == 2
+    assert all("Read-only file system" in line for line in refusals)
+    assert plain.out["root"] == ""
 
 
-def test_mount_table_shows_our_mounts_read_only_where_they_must_be(lab: Lab) -> None:
-    table = lab.hardened("cat", "/proc/self/mountinfo").lines()
+def test_mount_table_shows_our_mounts_read_only_where_they_must_be(hardened: Probed) -> None:
+    table = hardened.lines("mounts")
     options = {fields[4]: fields[5].split(",") for fields in (line.split(" ") for line in table)}
     assert {point for point in ("/", "/workspace/.git", "/etc/hosts") if "ro" in options[point]} == {
         "/", "/workspace/.git", "/etc/hosts",
@@ -299,34 +371,22 @@ def test_mount_table_shows_our_mounts_read_only_where_they_must_be(lab: Lab) -> 
     assert not any("shared:" in line for line in table)
 
 
-GIT_MASK = """
-exec 2>&1; cd /workspace; export LC_ALL=C
-rm -f .git; echo rm=$?
-(echo x > .git); echo write=$?
-mv .git x; echo mv=$?
-"""
-
-
-def test_git_mask_holds(lab: Lab) -> None:
-    out = lab.hardened("sh", "-c", GIT_MASK).out
+def test_git_mask_holds(hardened: Probed) -> None:
+    out = hardened.out["mask"]
     assert "rm: cannot remove '.git': Device or resource busy" in out
     assert "cannot create .git: Read-only file system" in out
     assert {"rm=1", "mv=1"} <= {*out.split("\n")}
     assert "write=0" not in out
-    assert (lab.workspace / ".git").read_text() == "gitdir: /nonexistent\n"
+    assert (hardened.lab.workspace / ".git").read_text() == "gitdir: /nonexistent\n"
 
 
-def test_control_without_the_mask_git_file_is_the_guests(lab: Lab) -> None:
-    out = lab.hardened("sh", "-c", GIT_MASK, git_mask=None).out
-    assert {"rm=0", "write=0", "mv=0"} <= {*out.split("\n")}
+def test_control_without_the_mask_git_file_is_the_guests(roomy: Probed) -> None:
+    assert {"rm=0", "write=0", "mv=0"} <= {*roomy.lines("mask")}
 
 
-MASKED_CONTENT = "cat /proc/keys /proc/timer_list /proc/interrupts /proc/latency_stats 2>/dev/null | wc -c"
-
-
-def test_kernel_files_are_empty(lab: Lab) -> None:
-    assert lab.hardened("sh", "-c", MASKED_CONTENT).out == "0"
-    assert int(lab.plain("sh", "-c", MASKED_CONTENT, MaskedPaths=[]).out) > 0
+def test_kernel_files_are_empty(hardened: Probed, plain: Probed) -> None:
+    assert hardened.out["kernel"] == "0"
+    assert int(plain.out["kernel"]) > 0
 
 
 # --- limits
@@ -340,48 +400,35 @@ def test_pids_limit_contains_a_fork_bomb(lab: Lab, probe: Path) -> None:
     assert lab.plain("/workspace/probe", "forks", "200", Init=True).out.split("\n")[0] == "200 0"
 
 
-FILL = "head -c 3000000 /dev/zero 2>/dev/null > {}/big; stat -c %s {}/big"
-
-
 @pytest.mark.parametrize("folder", ["/tmp", "/home/sandbox"])
-def test_tmpfs_is_limited(lab: Lab, folder: str) -> None:
-    command = FILL.format(folder, folder)
-    assert lab.hardened("sh", "-c", command).lines()[-1] == str(1024**2)
-    roomy = lab.spec.limits.model_copy(update={"tmp_bytes": 8 * 1024**2, "home_bytes": 8 * 1024**2})
-    assert lab.hardened("sh", "-c", command, limits=roomy).lines()[-1] == "3000000"
+def test_tmpfs_is_limited(hardened: Probed, roomy: Probed, folder: str) -> None:
+    assert hardened.lines(f"fill {folder}")[-1] == str(1024**2)
+    assert roomy.lines(f"fill {folder}")[-1] == "3000000"
 
 
-INODES = "i=0; while (: > /tmp/$i) 2>/dev/null; do i=$((i+1)); [ $i = 200 ] && break; done; ls /tmp | wc -l"
-
-
-def test_tmpfs_inodes_are_limited(lab: Lab) -> None:
+def test_tmpfs_inodes_are_limited(lab: Lab, hardened: Probed) -> None:
     tight = lab.policy.model_copy(update={"container": lab.policy.container.model_copy(update={"tmp_inodes": 64})})
     assert int(lab.hardened("sh", "-c", INODES, policy=tight).lines()[-1]) < 64
-    assert lab.hardened("sh", "-c", INODES).lines()[-1] == "200"
+    assert hardened.lines("inodes")[-1] == "200"
 
 
-def test_tmp_and_home_are_executable_for_builds(lab: Lab) -> None:
-    script = "for d in /tmp $HOME; do printf '#!/bin/sh\\necho ran\\n' > $d/x; chmod +x $d/x; $d/x; done"
-    assert lab.hardened("sh", "-c", script).lines() == ["ran", "ran"]
-
-
-LIMIT_FLAGS = [("c", "0"), ("f", "2097152"), ("n", "4096"), ("l", "64"), ("r", "0"), ("q", "0")]
+def test_tmp_and_home_are_executable_for_builds(hardened: Probed) -> None:
+    assert hardened.lines("execute") == ["ran", "ran"]
 
 
 @pytest.mark.parametrize(
     ("flag", "value"), LIMIT_FLAGS, ids=["core", "fsize", "nofile", "memlock", "rtprio", "msgqueue"]
 )
-def test_hard_ulimit(lab: Lab, flag: str, value: str) -> None:
-    wanted = {"f": str(lab.spec.limits.file_bytes // 1024)}.get(flag, value)
-    command = ("bash", "-c", f"ulimit -H{flag}")
-    assert lab.hardened(*command).out == wanted
-    assert lab.plain(*command).out != wanted or flag in "rl"  # this engine's own default agrees on these two
+def test_hard_ulimit(hardened: Probed, plain: Probed, flag: str, value: str) -> None:
+    wanted = {"f": str(hardened.lab.spec.limits.file_bytes // 1024)}.get(flag, value)
+    assert hardened.out[f"ulimit {flag}"] == wanted
+    assert plain.out[f"ulimit {flag}"] != wanted or flag in "rl"  # this engine's own default agrees on these two
 
 
-def test_cpuset_shows_in_nproc(lab: Lab) -> None:
-    assert lab.hardened("nproc").out == "1"
+def test_cpuset_shows_in_nproc(hardened: Probed, roomy: Probed) -> None:
+    assert hardened.out["processors"] == "1"
     if (os.cpu_count() or 1) > 1:
-        assert lab.hardened("nproc", cpuset="").out != "1"
+        assert roomy.out["processors"] != "1"
 
 
 HUNGRY = ("sh", "-c", "head -c 200000000 /dev/zero | tail -c 200000000 | wc -c")

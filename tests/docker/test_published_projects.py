@@ -1,7 +1,7 @@
 """Small projects of the corpus, as their authors published them, are verified with no option given.
 
 Those that need no packages but their image's: no registry is asked for any. The archives are cached. Other profiles are
-tried in test_shipped_profiles.py.
+tried in test_shipped_profiles.py, and all projects by `make corpus`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,8 @@ CACHE = Path(__file__).parents[2] / ".tool_cache" / "published"
 NEVER = {"layers": {"fetch": "never"}}
 SMALL = (
     "cachetools",
-    "iniconfig",
-    "markupsafe",
-    "tinyxml2",
-    "libyaml",
     "bzip2",
     "golang-github-google-uuid",
-    "rust-fnv",
     "libtry-tiny-perl",
 )
 

@@ -19,6 +19,7 @@ from sandbox.policy.container import EffectiveContainerPolicy, load_container_po
 from sandbox.store.home import Home
 from tests.docker.conftest import docker_api
 
+pytestmark = pytest.mark.usefixtures("extracting")
 ROOT = Path(__file__).parents[2]
 
 
@@ -107,14 +108,8 @@ def impostor(site: ImageBuildContext, dockerfile: str) -> str:
 @pytest.mark.parametrize(
     ("dockerfile", "says"),
     [
-        ("RUN cp /bin/true /init", "0 bytes"),
         ("RUN cp /bin/false /init", "exit code 1"),
         (r"RUN printf '#!/bin/sh\nexec cat /bin/bash\n' > /init && chmod 755 /init", "not linked statically"),
-        (r"RUN printf '#!/bin/sh\nexec head -c 99999 /bin/bash\n' > /init && chmod 755 /init", "incomplete program"),
-        (
-            r"RUN printf '#!/bin/sh\nexec head -c 99999 /dev/zero\n' > /init && chmod 755 /init",
-            "not print a 64-bit program",
-        ),
         (r"RUN printf '#!/bin/sh\nexec cat /dev/zero\n' > /init && chmod 755 /init", "bytes; a supervisor has"),
     ],
 )
@@ -128,6 +123,7 @@ def test_image_that_hands_out_something_else_is_refused(
     finally:
         for tag in docker_api(site.engine).images(f"space-sandbox/{name}")[0]["RepoTags"]:
             docker_api(site.engine).remove_image(tag, force=True)
+    # What else a program must be: tests/unit/images/test_supervisor.py.
     assert raised.value.code is ErrorCode.INTERNAL
     assert says in raised.value.details
     assert list(site.home.supervisors.glob("*/*")) == []

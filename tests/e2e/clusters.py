@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from unittest.mock import patch
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import WorkflowExecutionDescription
 
+from devtools.command import SANDBOX, find_command_line
 from devtools.gitserver import GitServer, introduce
 from devtools.temporalserver import connect_to
 from sandbox.cluster import temporal_dispatcher
@@ -62,10 +62,17 @@ class Cluster:
         }
 
     def start_worker(
-        self, name: str, slots: int = 0, role: str = "work", settings: Mapping[str, str] | None = None
+        self,
+        name: str,
+        slots: int = 0,
+        role: str = "work",
+        settings: Mapping[str, str] | None = None,
+        forked: bool = True,
     ) -> str:
         """Start a worker in a process of its own; returns its id once it takes tasks, or publishes them. `settings`:
         variables of this worker.
+
+        `forked`: its process may stand for a fork, which gets SIGTERM from it, and ends when it is killed.
         """
         home, log = self.base / name, self.base / f"{name}.log"
         if not home.exists():
@@ -78,8 +85,8 @@ class Cluster:
             "SANDBOX_CLUSTER_SLOTS": str(slots),
             **(settings or {}),
         }
+        argv = [*(find_command_line(("worker",), environ) if forked else SANDBOX), "worker"]
         with log.open("wb") as stream:
-            argv = [sys.executable, "-I", "-m", "sandbox", "worker"]
             process = subprocess.Popen(argv, env=environ, stderr=stream, cwd=self.base)
         found: list[str] = []
 

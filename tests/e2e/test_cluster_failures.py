@@ -323,7 +323,7 @@ def test_the_check_of_a_killed_worker_ends_with_the_lease_of_its_guest(cluster: 
 
 @pytest.mark.all_failures
 def test_a_worker_that_hung_is_replaced_and_gives_up_when_it_goes_on(cluster: Cluster) -> None:
-    first = cluster.start_worker("one")
+    first = cluster.start_worker("one", forked=False)
     task = cluster.begin()
     second = cluster.start_worker("two")
     check = begin_check(cluster, task)

@@ -44,6 +44,7 @@ settings.load_profile("unit")
 ROOT = Path(__file__).parents[2]
 SLOW = {
     "agent/test_launch.py", "attack/test_runner.py", "daemon/test_failed_hand_over.py", "daemon/test_kills.py",
+    "daemon/test_preload.py", "images/test_node_check.py",
     "daemon/test_socket_activation.py", "devtools/test_forked.py", "devtools/test_host_speed.py",
     "devtools/test_reference.py", "devtools/test_suite_groups.py", "devtools/test_words.py",
     "edits/test_patch_property.py",
