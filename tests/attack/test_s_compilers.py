@@ -1,4 +1,4 @@
-"""THREATS S95, S96: the cache of compiled files that clean rooms share. Real engine, real compiler, real ccache."""
+"""THREATS S95, S96, S147: the cache of compiled files that clean rooms share. Real engine, real compiler, real ccache."""
 
 from __future__ import annotations
 
@@ -107,6 +107,29 @@ def test_s95_a_task_cannot_poison_the_compiler_cache(workbench: Workbench, upstr
     _, said = built(workbench, workbench.run(str(upstream.root)).runs)
     assert "\nPLANTED /report/.ccache" in said
     assert contents(find_cache(workbench, run)) == {"a/b/0123456789abcdef0123456789abcR": b"poison\n"}
+
+
+def test_s147_a_commit_below_the_default_branch_does_not_fill_the_compiler_cache(
+    workbench: Workbench, upstream: Upstream
+) -> None:
+    """A merge brings a commit that was never the state of the branch. Control: the branch's last commit fills it."""
+    main = upstream.git("branch", "--show-current").decode().strip()
+    upstream.git("checkout", "-q", "-b", "request")
+    upstream.write("Makefile", POISON)
+    planted = upstream.commit()
+    upstream.write("Makefile", MAKEFILE)
+    upstream.commit()
+    upstream.git("checkout", "-q", main)
+    upstream.git("merge", "-q", "--no-ff", "--no-edit", "request")
+    run, _ = built(workbench, workbench.run(str(upstream.root)).runs)
+    assert run.compiler_cache == "filled"
+    before = contents(find_cache(workbench, run))
+    assert len(before) >= 2
+
+    attacker = workbench.create_task(workbench.repositories()[0].id, "attacker", planted)
+    hit, _ = built(workbench, workbench.verify(attacker.id).runs)
+    assert hit.compiler_cache == "read"
+    assert contents(find_cache(workbench, run)) == before
 
 
 def test_s96_what_was_not_compiled_from_scratch_is_said_and_never_answers_for_it(
