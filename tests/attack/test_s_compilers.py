@@ -1,4 +1,4 @@
-"""THREATS S95, S96, S147, S151: the cache of compiled files that clean rooms share. Real engine, real compiler, real ccache."""
+"""THREATS S95, S96, S147, S151: the cache of compiled files that clean rooms share. Real engine, compiler, ccache."""
 
 from __future__ import annotations
 

@@ -3,8 +3,9 @@
 Theory. A writer of a compiler's cache decides what others link. So only a room of the last commit of the remote's
 default branch fills one, from scratch: it reads none. All other rooms get it read-only. An earlier commit fills none:
 a merge brings commits that were never the branch's state, a revert leaves what it takes back in the history, and an
-agent chooses which commit its task begins at. A repository never reads what another one filled, and the key of a verdict
-that used a cache names the repository: else it would answer for the same tree in another one (S151). What the guest left is data of a stranger: only files with the names that ccache gives are taken.
+agent chooses which commit its task begins at. A repository never reads what another one filled, and the key of a
+verdict that used a cache names the repository: else it would answer for the same tree in another one (S151). What the
+guest left is data of a stranger: only files with the names that ccache gives are taken.
 """
 
 from __future__ import annotations
