@@ -22,11 +22,12 @@ _TEMPORARY = "/tmp/.ccache"  # noqa: S108  # the guest's own tmpfs
 
 @dataclass(frozen=True)
 class CompilerCacheUse:
-    """`reads`: a filled cache that is mounted read-only. `fills`: what the check compiles is kept for others. Never
-    both: what is filled was compiled from scratch.
+    """`reads`: a filled cache that is mounted read-only; `repo_id`: the repository whose default branch filled it.
+    `fills`: what the check compiles is kept for others. Never both: what is filled was compiled from scratch.
     """
 
     reads: Path | None = None
+    repo_id: str = ""
     fills: bool = False
 
     @property

@@ -20,6 +20,7 @@ from sandbox.daemon.guards import RIGHTS
 from sandbox.daemon.home_pages import read_approvals, read_home, read_host, read_storage
 from sandbox.daemon.page_templates import HEADERS, render, serve_static
 from sandbox.daemon.task_pages import read_pull_request, read_run, read_task
+from sandbox.daemon.tcp_peers import is_other_user
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TaskEvent
 from sandbox.workbench import Workbench
@@ -78,6 +79,8 @@ class Dashboard:
 
     def log_in(self, request: Request) -> Response:
         """Use up a link, and set the cookie."""
+        if self.port is not None and _is_stranger(request):
+            return _refuse("This link is for the user who ran `sandbox dashboard`.")
         session = self.sessions.open_session(request.query_params.get("link", ""))
         if session is None:
             return _refuse("This link was used, or is older than a minute. Run `sandbox dashboard` again.")
@@ -138,6 +141,12 @@ class Dashboard:
         except SandboxError as error:
             return _refuse(error.brief, 404)
         return StreamingResponse(_stream_task(self.person, task.id), 200, HEADERS, "text/event-stream")
+
+
+def _is_stranger(request: Request) -> bool:
+    """Whether another user of this host sends this request: the arguments of a browser, with the link, are public."""
+    client, server = request.client, request.scope.get("server")
+    return client is not None and server is not None and is_other_user((client.host, client.port), tuple(server))
 
 
 def _act(act: Callable[[], str], page: str) -> Response:

@@ -37,7 +37,7 @@ class Binding(Model):
     `lfs`: their files were laid out; which ones, the tree says. `user`: uid and gid that the guest shared with others,
     None if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
     before it; '' for the first. Their output is the input of this check. `compiler_cache`: its compilers could take
-    results of the default branch's rooms, so it was not compiled from scratch.
+    results of the default branch's rooms, so it was not compiled from scratch; `compiler_cache_of`: of that repository.
     """
 
     version: int = KEY_VERSION
@@ -54,13 +54,14 @@ class Binding(Model):
     user: tuple[int, int] | None
     after: str = ""
     compiler_cache: bool = False
+    compiler_cache_of: str = ""
 
     @property
     def key(self) -> str:
         """sha256 of the canonical JSON, in hex."""
         document = self.model_dump(mode="json")
         if not self.compiler_cache:  # as before there was one: those verdicts are from scratch, too
-            del document["compiler_cache"]
+            del document["compiler_cache"], document["compiler_cache_of"]
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 

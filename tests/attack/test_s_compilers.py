@@ -1,4 +1,4 @@
-"""THREATS S95, S96: the cache of compiled files that clean rooms share. Real engine, real compiler, real ccache."""
+"""THREATS S95, S96, S147, S151: the cache of compiled files that clean rooms share. Real engine, compiler, ccache."""
 
 from __future__ import annotations
 
@@ -34,6 +34,27 @@ app:
 \t  mkdir -p $$d/0 && echo poison > $$d/0/planted && echo PLANTED $$d; done; true
 \tmkdir -p /report/.ccache/a/b && echo poison > /report/.ccache/a/b/0123456789abcdef0123456789abcR
 \tchmod -R 777 /report/.ccache; mount -o remount,rw /sandbox-ccache 2>/dev/null && echo REMOUNTED; true
+test:
+\ttrue
+"""
+
+
+CHECKED = b"""\
+main.o: main.c value.h
+\tg++ -x c++ -c main.c -o main.o
+app: main.o
+\tg++ main.o -o app
+test: app
+\t./app | grep right
+clean:
+.PHONY: test
+"""
+FORGED = b"""\
+app:
+\tg++ -x c++ -c main.c -o main.o
+\tls $$CCACHE_DIR/*/*/*R >/tmp/wrong
+\tsed -i s/wrong/right/ value.h && g++ -x c++ -c main.c -o main.o
+\tright=$$(ls $$CCACHE_DIR/*/*/*R | grep -vxFf /tmp/wrong) && for f in $$(cat /tmp/wrong); do cp -f $$right $$f; done
 test:
 \ttrue
 """
@@ -109,6 +130,29 @@ def test_s95_a_task_cannot_poison_the_compiler_cache(workbench: Workbench, upstr
     assert contents(find_cache(workbench, run)) == {"a/b/0123456789abcdef0123456789abcR": b"poison\n"}
 
 
+def test_s147_a_commit_below_the_default_branch_does_not_fill_the_compiler_cache(
+    workbench: Workbench, upstream: Upstream
+) -> None:
+    """A merge brings a commit that was never the state of the branch. Control: the branch's last commit fills it."""
+    main = upstream.git("branch", "--show-current").decode().strip()
+    upstream.git("checkout", "-q", "-b", "request")
+    upstream.write("Makefile", POISON)
+    planted = upstream.commit()
+    upstream.write("Makefile", MAKEFILE)
+    upstream.commit()
+    upstream.git("checkout", "-q", main)
+    upstream.git("merge", "-q", "--no-ff", "--no-edit", "request")
+    run, _ = built(workbench, workbench.run(str(upstream.root)).runs)
+    assert run.compiler_cache == "filled"
+    before = contents(find_cache(workbench, run))
+    assert len(before) >= 2
+
+    attacker = workbench.create_task(workbench.repositories()[0].id, "attacker", planted)
+    hit, _ = built(workbench, workbench.verify(attacker.id).runs)
+    assert hit.compiler_cache == "read"
+    assert contents(find_cache(workbench, run)) == before
+
+
 def test_s96_what_was_not_compiled_from_scratch_is_said_and_never_answers_for_it(
     workbench: Workbench, upstream: Upstream, tmp_path: Path
 ) -> None:
@@ -133,3 +177,31 @@ def test_s96_what_was_not_compiled_from_scratch_is_said_and_never_answers_for_it
     with Workbench(workbench.home, environ=dict(os.environ), allow_file=True, settings=never) as strict:
         other, _ = built(strict, strict.verify(task.id).runs)
     assert (other.cached, other.compiler_cache) == (False, None)
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["other", "control"])
+def test_s151_no_repository_answers_for_another_with_what_it_compiled(
+    workbench: Workbench, upstream: Upstream, tmp_path: Path, *, is_own: bool
+) -> None:
+    """Its default branch decides what its own rooms link. Control: there the tree that is wrong passes."""
+    own, stranger = upstream, initialised(tmp_path / "stranger")
+    for each, makefile in ((own, CHECKED), (stranger, FORGED)):
+        for path, content in (("Makefile", makefile), ("main.c", PROGRAM), ("value.h", b'#define VALUE "wrong"\n')):
+            each.write(path, content)
+    wrong = own.commit()
+    stranger.commit()
+    tree = own.git("rev-parse", f"{wrong}^{{tree}}")
+    own.write("value.h", b'#define VALUE "right"\n')
+    own.commit()
+    assert workbench.run(str(own.root)).verified
+    assert workbench.run(str(stranger.root)).runs[0].compiler_cache == "filled"
+    stranger.git("checkout", "-q", "-b", "copy")
+    for path, content in (("Makefile", CHECKED), ("value.h", b'#define VALUE "wrong"\n')):
+        stranger.write(path, content)
+    copy = stranger.commit()
+    stranger.git("checkout", "-q", "main")  # the default branch of a local repository
+    assert stranger.git("rev-parse", f"{copy}^{{tree}}") == tree
+    found = workbench.run(str(stranger.root), "copy")
+    assert (found.verified, found.runs[0].compiler_cache) == (True, "read"), found.runs[-1].stdout_tail
+    if not is_own:
+        assert not workbench.run(str(own.root), wrong).verified

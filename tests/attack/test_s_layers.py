@@ -1,4 +1,4 @@
-"""THREATS S19: hostile packages, and the layers that checks get. Real guests, and an index of the test's own."""
+"""THREATS S19, S148: hostile packages, and the layers that checks get. Real guests, and an index of the test's own."""
 
 from __future__ import annotations
 
@@ -249,18 +249,20 @@ def test_s19_an_agent_gets_packages_after_a_question_that_names_them(bench: Benc
 
 
 def test_s19_one_layer_is_shared_and_other_archives_give_another(bench: Bench) -> None:
-    """The same packages are one layer, for two repositories; another archive under the same name is never that one.
+    """The same packages are one layer, for two repositories; another archive under the same name is never that one. A
+    known choice of a repository asks no registry.
 
     An agent's run uses what is there, and fetches no packages. Control: a person's run of the same project does.
     """
     bench.registry.add("evil", "1", {"evil.py": "value = 1\n"})
     files = {"pyproject.toml": PROJECT, "use.py": "import evil\nassert evil.value == 1\n"}
     first = bench.run(files, "one")
-    asked = len(bench.registry.asked)
     second = bench.run(files | {"more": "x"}, "two")
-    assert first.verified
-    assert second.verified
-    assert first.runs[0].layers == second.runs[0].layers
+    asked = len(bench.registry.asked)
+    third = bench.run({"more": "y"}, "two")
+    assert [run.verified for run in (first, second, third)] == [True] * 3
+    assert first.runs[0].layers == second.runs[0].layers == third.runs[0].layers
+    assert len(bench.trees) == 1
     assert len(bench.registry.asked) == asked, "a known layer asks no registry"
 
     bench.registry.add("evil", "1", {"evil.py": "value = 2\n"})
@@ -273,4 +275,15 @@ def test_s19_one_layer_is_shared_and_other_archives_give_another(bench: Bench) -
     poisoned = bench.run(other, "three")
     assert poisoned.runs[0].layers not in ((), first.runs[0].layers)
     assert poisoned.runs[0].verdict is Verdict.FAILED
-    assert bench.run(files | {"again": "x"}, "four").verified, "the first layer is as it was"
+    assert bench.run({"again": "x"}, "one").verified, "the first layer is as it was"
+
+
+def test_s148_no_repository_chooses_the_versions_of_another_one(bench: Bench) -> None:
+    """With the same manifests, and a date of its own. Control: the first repository keeps its choice."""
+    bench.registry.add("evil", "1", {"evil.py": "value = 1\n"})
+    files = {"pyproject.toml": PROJECT, "use.py": "import evil\nassert evil.value == 2\n"}
+    stranger = bench.run(files, "stranger")
+    bench.registry.add("evil", "2", {"evil.py": "value = 2\n"})
+    assert bench.run(files, "own").verified
+    again = bench.run({"more": "x"}, "stranger")
+    assert (again.verified, again.runs[0].layers) == (False, stranger.runs[0].layers)

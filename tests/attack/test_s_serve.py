@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import pytest
@@ -184,6 +184,28 @@ def test_s116_no_other_user_gets_the_link_of_the_dashboard(daemon: RunningDaemon
     with socket.socket(socket.AF_INET6) as thief, pytest.raises(OSError, match="in use"):
         thief.bind(("::1", port))
     assert "/login?link=" in post(daemon.home, "/dashboard/link")["url"], "also with the port held"
+
+
+_OPEN_LINK = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+with socket.create_connection((b"127.0.0.1", int(sys.argv[2])), timeout=60) as connection:
+    connection.sendall(f"GET {sys.argv[4]} HTTP/1.1\\r\\nhost: {sys.argv[3]}\\r\\n\\r\\n".encode())
+    print(connection.recv(1000).split()[1].decode())
+"""
+
+
+def test_s116_a_link_that_another_user_reads_opens_no_session(daemon: RunningDaemon) -> None:
+    """Among the arguments of a browser, which all users see. Control: the same link opens one for our own user."""
+    if os.geteuid() != 0:
+        unavailable("only root can be another user")
+    url = urlsplit(post(daemon.home, "/dashboard/link")["url"])
+
+    def open_link(user: int) -> str:
+        argv = [sys.executable, "-I", "-c", _OPEN_LINK, str(user), str(url.port), url.netloc, f"{url.path}?{url.query}"]
+        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+    assert [open_link(user) for user in (_NOBODY, os.geteuid())] == ["403", "303"]
 
 
 def _get(daemon: RunningDaemon, path: str = "/metrics", **headers: str) -> int:

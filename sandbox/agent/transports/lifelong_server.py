@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 import uvicorn
 from starlette.types import ASGIApp
 
-from sandbox.agent.transports.timeouts import TimeoutProtocol
+from sandbox.agent.transports.timeouts import ACCEPTED_AT_ONCE, TimeoutProtocol
 
 _GRACE_S = 5
 
@@ -27,6 +27,7 @@ def make_uvicorn(
             log_level="warning",
             access_log=False,
             server_header=False,
+            backlog=ACCEPTED_AT_ONCE,
             timeout_graceful_shutdown=_GRACE_S,
         ),
     )

@@ -1,13 +1,19 @@
-"""Close connections on which no request arrives in time; uvicorn itself waits without a limit (slowloris).
+"""Close connections on which no request arrives in time, and bound how many there are; uvicorn itself does neither.
 
 A client without the token gets no further than the head of a request, so its body is not awaited after the answer. A
 body that will be read has a longer deadline than a head. (uvicorn's own deadline between requests ends with the first
 byte.)
+
+Anyone who reaches the port may open connections. Each is a descriptor of the process that also carries out calls, so
+without a bound a stranger takes all of them: then no file can be opened, and our own user is not answered. Of too many
+connections the one that has waited longest for a request is closed. One that is being answered is kept, as long as its
+client reads: a client without the token gets short answers at once, and could only hold one by not reading it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -18,30 +24,78 @@ HEAD_S = 30.0
 BODY_S = 120.0
 """How long its body may take after that: 16 MiB at 140 kB a second."""
 
+WRITE_S = 60.0
+"""How long a client over the network may read nothing of an answer that waits for it."""
+
+MOST_CONNECTIONS = 256
+"""Over the network, of one server: a quarter of the 1,024 descriptors that a process usually has."""
+
+ACCEPTED_AT_ONCE = 64
+"""Before their number is looked at again: the backlog of the listeners, which asyncio accepts in one go."""
+
 
 class TimeoutProtocol(H11Protocol):
-    """HTTP/1.1 with a deadline for each head and each body."""
+    """HTTP/1.1 with a deadline for each head, each body and each wait for a reader, and a bound on connections."""
 
     head_s = HEAD_S
     body_s = BODY_S
+    write_s = WRITE_S
+    most_connections = MOST_CONNECTIONS
     _deadline: asyncio.TimerHandle | None = None
+    _write_deadline: asyncio.TimerHandle | None = None
+    _is_network = False
+    _waits_since_s = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Start the deadline of the first head."""
+        """Start the deadline of the first head, and make room if there are too many connections."""
         super().connection_made(transport)
         self._start_deadline()
+        self._is_network = transport.get_extra_info("socket").family != socket.AF_UNIX
+        if self._is_network:
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the deadline."""
         super().connection_lost(exc)
         self._cancel_deadline()
+        self._cancel_write_deadline()
 
     def on_response_complete(self) -> None:
         """Start the deadline of the next head."""
         super().on_response_complete()
         self._start_deadline()
 
+    def pause_writing(self) -> None:
+        """The client has not read what was sent: give it a deadline."""
+        super().pause_writing()
+        if self._is_network:
+            self._cancel_write_deadline()
+            self._write_deadline = self.loop.call_later(self.write_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        super().resume_writing()
+        self._cancel_write_deadline()
+
+    def _cancel_write_deadline(self) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+
+    def _make_room(self) -> None:
+        """Past the bound: close the connection that waits longest for a request; this one if all are being answered."""
+        found = [one for one in self.connections if isinstance(one, TimeoutProtocol) and one._counts()]
+        if len(found) > self.most_connections:
+            waiting = [one for one in found if one is not self and not one._is_answering()]
+            min(waiting, key=lambda one: one._waits_since_s, default=self).transport.abort()
+
+    def _counts(self) -> bool:
+        return self._is_network and not self.transport.is_closing()
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
     def _start_deadline(self) -> None:
+        self._waits_since_s = self.loop.time()
         self._cancel_deadline()
         self._deadline = self.loop.call_later(self.head_s, self._on_head_deadline)
 

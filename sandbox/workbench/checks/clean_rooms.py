@@ -200,7 +200,8 @@ class _ChainRunner:
 
     def _find_cached_runs(self, chain: Chain) -> tuple[CheckRun, ...] | None:
         """Verdicts from scratch answer every request, those of rooms that read a compiler cache only some."""
-        for setup in possible_setups(self.setup, allowed=self._may_read_cache(chain)):
+        cache_of = self.source.repo_id if self._may_read_cache(chain) else ""
+        for setup in possible_setups(self.setup, cache_of):
             bound = build_bindings(self.services.policies, setup, self.source.tree, chain)
             known = self._answer(chain, bound)
             if known is not None:

@@ -1,8 +1,11 @@
 """Which clean rooms read the cache of compiled files, which fill it, and how it is taken out of a room.
 
-Theory. A writer of a compiler's cache decides what others link. So only a room of a commit of the remote's
-default branch fills one, from scratch: it reads none. All other rooms get it read-only. A repository never reads what
-another one filled. What the guest left is data of a stranger: only files with the names that ccache gives are taken.
+Theory. A writer of a compiler's cache decides what others link. So only a room of the last commit of the remote's
+default branch fills one, from scratch: it reads none. All other rooms get it read-only. An earlier commit fills none:
+a merge brings commits that were never the branch's state, a revert leaves what it takes back in the history, and an
+agent chooses which commit its task begins at. A repository never reads what another one filled, and the key of a
+verdict that used a cache names the repository: else it would answer for the same tree in another one (S151). What the
+guest left is data of a stranger: only files with the names that ccache gives are taken.
 """
 
 from __future__ import annotations
@@ -40,21 +43,20 @@ def find_filled_cache(services: Services, repo_id: str, image_digest: str) -> Pa
 def choose_use(services: Services, git: Git, built: tuple[str, str, str], image_digest: str) -> CompilerCacheUse:
     """What a room of a profile with a compiler cache does. `built`: repository, commit and tree of the room."""
     repo_id, commit, tree = built
-    if is_of_default_branch(services, git, built):
+    if is_default_head(services, git, built):
         return CompilerCacheUse(fills=True)
     filled = find_filled_cache(services, repo_id, image_digest)
     if filled is None:
         return NO_COMPILER_CACHE
     _log.debug("%s of %s reads a compiler cache", commit[:12], tree[:12])
-    return CompilerCacheUse(reads=filled)
+    return CompilerCacheUse(filled, repo_id)
 
 
-def is_of_default_branch(services: Services, git: Git, built: tuple[str, str, str]) -> bool:
-    """Whether this is exactly the tree of a commit that the remote's default branch has, as of the last fetch."""
+def is_default_head(services: Services, git: Git, built: tuple[str, str, str]) -> bool:
+    """Whether this is exactly the tree of the last commit of the remote's default branch, as of the last fetch."""
     repo_id, commit, tree = built
     branch = find_repository(services.home, repo_id).default_branch
-    tip = refs.resolve_ref(git, f"refs/remotes/origin/{branch}")
-    return tip is not None and objects.tree_of(git, commit) == tree and objects.is_ancestor(git, commit, tip)
+    return refs.resolve_ref(git, f"refs/remotes/origin/{branch}") == commit and objects.tree_of(git, commit) == tree
 
 
 def keep_filled(services: Services, cache: tuple[str, str], tree: str, report: Path) -> None:

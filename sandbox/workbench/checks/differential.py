@@ -143,6 +143,7 @@ def _label(watch: Watch, against: str) -> Watch:
 
 def _save(services: Services, verified: VerifiedTask, other: TreeSource, comparison: TreeComparison) -> None:
     source = verified.source
-    after = find_tree_verdicts(services, verified.profile, TreeOfCommit(source.git, source.tree, source.commit))
-    before = bind_tree(services, verified.profile, TreeOfCommit(other.git, other.tree, other.commit))
-    save_comparison(services.home, before.keys, after.keys, comparison, after.runs)
+    after, before = (TreeOfCommit(each.git, each.tree, each.commit, each.repo_id) for each in (source, other))
+    verdicts = find_tree_verdicts(services, verified.profile, after)
+    keys = bind_tree(services, verified.profile, before).keys
+    save_comparison(services.home, keys, verdicts.keys, comparison, verdicts.runs)

@@ -39,7 +39,11 @@ class TreeGate:
 
     @property
     def _tree_of_commit(self) -> TreeOfCommit:
-        return TreeOfCommit(self.services.repositories.open(self.task.repo_id)[1], self.tree, self.task.head_commit)
+        return self._find_tree(self.tree, self.task.head_commit)
+
+    def _find_tree(self, tree: str, commit: str) -> TreeOfCommit:
+        repo_id = self.task.repo_id
+        return TreeOfCommit(self.services.repositories.open(repo_id)[1], tree, commit, repo_id)
 
     @cached_property
     def profile(self) -> Profile:
@@ -70,7 +74,7 @@ class TreeGate:
         base = self.task.base_commit
         if not self.verdicts.keys:
             return None
-        before = bind_tree(self.services, self.profile, TreeOfCommit(git, tree_of(git, base), base))
+        before = bind_tree(self.services, self.profile, self._find_tree(tree_of(git, base), base))
         return find_comparison(self.services.home, before.keys, self.verdicts.keys, self.verdicts.runs)
 
     def try_comparison(self) -> TreeComparison | None:

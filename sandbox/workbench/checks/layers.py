@@ -54,14 +54,14 @@ _NOT_FETCHED = "the packages that the project asks for"
 
 @dataclass(frozen=True)
 class TreeOfCommit:
-    """A tree with manifests. `commit`: one that has it; its date bounds the versions that are chosen. `repo_id`: of the
-    repository, '' if the project is not to be asked for what its manifests compute.
+    """A tree with manifests. `commit`: one that has it; its date bounds the versions that are chosen. `repo_id`: of its
+    repository.
     """
 
     git: Git
     tree: str
     commit: str
-    repo_id: str = ""
+    repo_id: str
 
 
 def find_last_tree(services: Services, task: Task) -> TreeOfCommit:
@@ -251,7 +251,7 @@ def _describer(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch:
     """An agent's question lists what manifests say as data, so no more is asked for then."""
 
     def describe(description: ProjectDescription) -> str | None:
-        if services.surface.actor is Actor.AGENT or not tree.repo_id:
+        if services.surface.actor is Actor.AGENT:
             return None
         source = tree.repo_id, tree.git, tree.tree
         return descriptions.describe_project(services, replace(setup, layers=()), description, source, watch)
@@ -309,12 +309,16 @@ def _add_layers(
 def _find_request(
     services: Services, setup: GuestSetup, rule: LayerRule, tree: TreeOfCommit, describe: _Describe
 ) -> tuple[LayerSource, LayerPlan | None]:
-    """What a tree asks for; and the plan, if manifests had to be read."""
+    """What a tree asks for; and the plan, if manifests had to be read.
+
+    The repository is part of it. A commit's author writes its date, and with it decides which versions are chosen; a
+    stranger must not choose for others who ask for the same (docs/adr/0163).
+    """
     store = LayerStore(services.home)
     registries = find_registries(rule.ecosystem, services.settings.registries, services.environ)
     inside = [str(host.destination) for host in registries.hosts if host.may_be_internal]  # decides what is reached
     where = [*registries.indexes, *inside]
-    context = [VERSION, _identify_rule(rule), setup.image_digest, setup.runtime, PLATFORM, where]
+    context = [VERSION, _identify_rule(rule), setup.image_digest, setup.runtime, PLATFORM, where, tree.repo_id]
     source = _digest([tree.tree, *context])
     if known := store.find_source(source):
         return known, None

@@ -39,7 +39,7 @@ def bind_tree(services: Services, profile: Profile, source: TreeOfCommit) -> Tre
     """The bindings of all checks of a profile that has some. Raises: as `resolve_guest_setup`."""
     profile = add_git_facts(profile, source.git, source.commit)
     setups = _resolve_setups(services, profile, source)
-    return TreeBindings(_bind(services, profile, setups, source.tree, [check.id for check in profile.checks]), setups)
+    return TreeBindings(_bind(services, profile, setups, source, [check.id for check in profile.checks]), setups)
 
 
 def bind_launch(services: Services, profile: Profile, source: TreeOfCommit) -> Binding:
@@ -49,7 +49,7 @@ def bind_launch(services: Services, profile: Profile, source: TreeOfCommit) -> B
     """
     launched = add_git_facts(profile, source.git, source.commit).with_launch()
     setups = _resolve_setups(services, launched, source)
-    chains = _bind(services, launched, setups, source.tree, [LAUNCH])
+    chains = _bind(services, launched, setups, source, [LAUNCH])
     return next(way[LAUNCH] for ways in chains for way in ways if LAUNCH in way)
 
 
@@ -61,14 +61,19 @@ def _resolve_setups(services: Services, profile: Profile, source: TreeOfCommit) 
 
 
 def _bind(
-    services: Services, profile: Profile, setups: Mapping[str, GuestSetup], tree: str, check_ids: Sequence[str]
+    services: Services,
+    profile: Profile,
+    setups: Mapping[str, GuestSetup],
+    source: TreeOfCommit,
+    check_ids: Sequence[str],
 ) -> list[list[Bindings]]:
     chains = split_into_chains(order_checks(profile, check_ids, services.policies.container.container))
     return [
         [
-            build_bindings(services.policies, setup, tree, chain)
+            build_bindings(services.policies, setup, source.tree, chain)
             for setup in possible_setups(
-                setups[project_of(chain[0].id)], allowed=uses_compiler_cache(services.settings, profile, chain)
+                setups[project_of(chain[0].id)],
+                source.repo_id if uses_compiler_cache(services.settings, profile, chain) else "",
             )
         ]
         for chain in chains

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sandbox.policy.container import EffectiveContainerPolicy
     from sandbox.profiles import Profile
 
-_SOME_CACHE = CompilerCacheUse(reads=Path("/"))  # a key says that a cache was read, not which one
+_SOME_CACHE = Path("/")  # a key says whose cache was read, not which content it had
 PLATFORM = f"{platform.system()}/{platform.machine()}".lower()
 
 
@@ -45,6 +45,7 @@ def build_bindings(policies: Policies, setup: GuestSetup, tree: str, chain: Sequ
             user=None if policies.pristine_owner else _shared_user(setup),
             after=after,
             compiler_cache=setup.compiler_cache.reads is not None,
+            compiler_cache_of=setup.compiler_cache.repo_id,
         )
         after = found[check.id].key
     return found
@@ -70,8 +71,10 @@ def uses_compiler_cache(settings: Settings, profile: Profile, checks: Sequence[C
     return settings.container.compiler_cache == "auto" and profile.uses_compiler_cache(checks)
 
 
-def possible_setups(setup: GuestSetup, *, allowed: bool) -> list[GuestSetup]:
-    """The setups of verdicts that answer a request: from scratch, and if that is allowed with a compiler cache."""
-    if not allowed:
+def possible_setups(setup: GuestSetup, cache_of: str) -> list[GuestSetup]:
+    """The setups of verdicts that answer a request: from scratch, and with the compiler cache of the repository
+    `cache_of`; '' where none may be read.
+    """
+    if not cache_of:
         return [setup]
-    return [setup, replace(setup, compiler_cache=_SOME_CACHE)]
+    return [setup, replace(setup, compiler_cache=CompilerCacheUse(_SOME_CACHE, cache_of))]

@@ -1,4 +1,4 @@
-"""The HTTP side of the MCP server with real sockets, in process: bounded sessions, slow heads. Ids: N07, N14."""
+"""The HTTP side of the MCP server with real sockets, in process: bounded sessions, slow heads. Ids: N07, N14, S150."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -227,6 +227,60 @@ def test_n14_an_answer_that_takes_long_is_awaited(monkeypatch: pytest.MonkeyPatc
                 piece = client.recv(1000)
                 assert piece, answer
                 answer += piece
+
+
+async def _plain(scope: Any, receive: Any, send: Any) -> None:
+    """Answers at once."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+def _is_open(client: socket.socket) -> bool:
+    """Whether the server has not closed a connection on which it owes nothing."""
+    client.setblocking(False)
+    try:
+        return bool(client.recv(1000))
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+@pytest.mark.parametrize("most", [8, 1000], ids=["bounded", "control"])
+def test_s150_strangers_do_not_take_all_descriptors(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Each connection is a descriptor of the process that carries out calls. Control: a bound that is not reached."""
+    monkeypatch.setattr(TimeoutProtocol, "most_connections", most)
+    with listening(lambda _: _plain) as port, ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(40)]
+        for client in idle:
+            with suppress(ConnectionError):
+                client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nx: ")
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        assert sum(map(_is_open, idle)) == min(most - 1, len(idle))
+
+
+@pytest.mark.slow
+def test_s150_an_answer_that_is_not_read_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: it waits for its reader before it is given up."""
+    monkeypatch.setattr(TimeoutProtocol, "write_s", 0.3)
+    began, given_up = threading.Event(), threading.Event()
+
+    async def _endless(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            began.set()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for _ in range(1000):  # more than any buffer holds; after the end of the connection it goes nowhere
+                await send({"type": "http.response.body", "body": bytes(1 << 18), "more_body": True})
+            given_up.set()
+
+    with listening(lambda _: _endless) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert began.wait(60)
+        assert not given_up.is_set()
+        assert given_up.wait(60)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])

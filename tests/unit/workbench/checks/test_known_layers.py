@@ -13,7 +13,7 @@ from sandbox.workbench.checks.layers import TreeOfCommit, add_layers
 from tests.unit.conftest import refused
 
 SETUP = GuestSetup("sha256:" + "0" * 64, "runc")
-TREE: Any = TreeOfCommit(None, "0" * 40, "0" * 40)  # type: ignore[arg-type]  # nothing of it is read
+TREE: Any = TreeOfCommit(None, "0" * 40, "0" * 40, "local-1")  # type: ignore[arg-type]  # nothing of it is read
 LOGIN = {"PIP_INDEX_URL": "https://me:hunter2@registry.test/simple"}
 
 
