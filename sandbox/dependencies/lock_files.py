@@ -82,6 +82,8 @@ def _add_package(collection: Collection, package: dict[str, Any], path: str) -> 
         is_own = isinstance(name, str) and canonicalize_name(name) == collection.project
         return _add_computed(collection, package, path) if is_own and collection.computed else None
     shown = str(name)
+    if isinstance(name, str) and canonicalize_name(name) in collection.of_tree:
+        return None
     if reason := next((_SOURCES[kind] for kind in _SOURCES if kind in kinds), None):
         return collection.refuse(shown, reason, path)
     if not isinstance(name, str) or not isinstance(version, str):

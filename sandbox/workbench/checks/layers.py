@@ -42,7 +42,7 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
     layer_builds = LazyModule("sandbox.workbench.checks.layer_builds")
     manifests = LazyModule("sandbox.workbench.checks.manifests")
 
-VERSION = 3
+VERSION = 4
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
 _NOT_FETCHED = "the packages that the project asks for"
