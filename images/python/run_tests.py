@@ -1,9 +1,10 @@
 """Run a project's tests as the project itself does: `run_tests.py WORK [ARGUMENT...]`, in the root of the project.
 
 What it says is read as data: `commands`, `changedir` and `set_env` of tox's test environment, `session.run()` of a test
-session of nox, or the test programs of Django. Nothing of it is given to a shell. pytest runs the tests of a project
-that has settings of pytest, or says nothing that is understood. WORK: a folder of ours, for what tox would keep in its
-own. ARGUMENT: what the caller wants to be run; it takes the place of tox's `{posargs}`.
+session of nox, the test programs of Django, or a package `tests` that runs itself. Nothing of it is given to a shell.
+pytest runs the tests of a project that has settings of pytest, or says nothing that is understood. WORK: a folder of
+ours, for what tox would keep in its own. ARGUMENT: what the caller wants to be run; it takes the place of tox's
+`{posargs}`.
 """
 
 import ast
@@ -72,7 +73,7 @@ def choose(work: str, arguments: Sequence[str]) -> Plan:
             return Plan(environment=environment)
         if found:
             return Plan(source.origin, found, folder, environment)
-    return find_django(arguments, environment) or Plan(environment=environment)
+    return find_django(arguments, environment) or find_program(arguments, environment) or Plan(environment=environment)
 
 
 def has_pytest_settings() -> bool:
@@ -237,6 +238,24 @@ def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
         if re.search(r"^\s*(?:import|from) django\b", load(name), re.MULTILINE):
             path = Path(name)
             return Plan(name, [[sys.executable, path.name, *arguments]], str(path.parent), environment)
+    return None
+
+
+def find_program(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
+    """A package `tests` that runs itself, where no file has a name that pytest looks for."""
+    programs = []
+    for folder, folders, names in os.walk("."):
+        folders[:] = sorted(name for name in folders if name.isidentifier())  # no hidden ones
+        if any(name.endswith("_test.py") or (name.startswith("test_") and name.endswith(".py")) for name in names):
+            return None
+        parts = Path(folder).parts
+        if "__main__.py" in names and parts[-1:] in {("test",), ("tests",)}:
+            programs.append(parts)
+    for parts in sorted(programs, key=len):
+        name = str(Path(*parts, "__main__.py"))
+        if re.search(r"^\s*(?:import|from) (?:unittest|pytest)\b", load(name), re.MULTILINE):
+            module = ".".join(parts[1:] if parts[0] in {"src", "lib"} else parts)
+            return Plan(name, [[sys.executable, "-m", module, *arguments]], ".", environment)
     return None
 
 

@@ -25,7 +25,7 @@ def load_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Mo
 
 def write(files: Mapping[str, str]) -> None:
     for name, text in files.items():
-        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)
 
 
@@ -48,6 +48,8 @@ def write(files: Mapping[str, str]) -> None:
         {"noxfile.py": "def lint(session):\n    session.run('python', 'tests/lint.py')\n"},
         {"noxfile.py": "def tests(session):\n    session.run('python', 'tests/run.py', find())\n"},
         {"noxfile.py": "def tests(:\n"},
+        {"x/tests/__main__.py": "import unittest\n", "y/test_one.py": ""},
+        {"x/tests/__main__.py": "import y\n", ".venv/tests/__main__.py": "import unittest\n"},
         {"runtests.py": "import os\n"},
         {"pyproject.toml": "not toml"},
     ],
@@ -98,6 +100,8 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
         ),
         ({"manage.py": "os.environ['DJANGO_SETTINGS_MODULE'] = 'x'\n"}, [[PY, "manage.py", "test"]], "."),
         ({"tests/runtests.py": "import django\n"}, [[PY, "runtests.py"]], "tests"),
+        ({"x/tests/__main__.py": "import unittest\n", "x/tests/smoke.py": ""}, [[PY, "-m", "x.tests"]], "."),
+        ({"src/x/test/__main__.py": "from unittest import main\n"}, [[PY, "-m", "x.test"]], "."),
     ],
 )
 def test_the_projects_own_way_is_taken(
