@@ -264,7 +264,8 @@ def test_s19_one_layer_is_shared_and_other_archives_give_another(bench: Bench) -
     assert len(bench.registry.asked) == asked, "a known layer asks no registry"
 
     bench.registry.add("evil", "1", {"evil.py": "value = 2\n"})
-    other = files | {"pyproject.toml": PROJECT.replace('"evil"', '"evil>=1"')}
+    assert bench.remarks == []
+    other = files | {"pyproject.toml": PROJECT.replace('"evil"', '"evil>=1", "x @ https://elsewhere.invalid/x.whl"')}
     by_agent = bench.run(
         other | {"use.py": "try:\n    import evil\nexcept ImportError:\n    pass\n"}, "agent", Actor.AGENT
     )
@@ -273,4 +274,5 @@ def test_s19_one_layer_is_shared_and_other_archives_give_another(bench: Bench) -
     poisoned = bench.run(other, "three")
     assert poisoned.runs[0].layers not in ((), first.runs[0].layers)
     assert poisoned.runs[0].verdict is Verdict.FAILED
+    assert ["registry: x @ https://elsewhere.invalid/x.whl (url). Tests" in said for said in bench.remarks] == [True]
     assert bench.run(files | {"again": "x"}, "four").verified, "the first layer is as it was"

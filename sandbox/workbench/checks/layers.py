@@ -25,6 +25,7 @@ from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, Task
+from sandbox.models.dependencies import RefusalReason
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.workbench.checks.callbacks import Watch
@@ -45,6 +46,8 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
 VERSION = 4
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
+_ELSEWHERE = frozenset({RefusalReason.URL, RefusalReason.VERSION_CONTROL})
+_SHOWN = 5  # packages in a remark
 _NOT_FETCHED = "the packages that the project asks for"
 
 
@@ -119,6 +122,12 @@ def add_layers(
     build_missing = _builder(services, setup, tree, watch, retry=refresh, refresh=refresh)
     describe = _describer(services, setup, tree, watch)
     found = _add_layers(services, setup, profile, tree, (build, describe), refresh=refresh)
+    if names := found.from_elsewhere:
+        rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        watch.warn(
+            f"Left out, for a manifest takes it from elsewhere than a registry: {', '.join(names[:_SHOWN])}{rest}. "
+            "Tests that need it may fail (docs/dependencies.md, What of a manifest is refused)."
+        )
     return replace(found, without_layers=next(iter(absent), ""))
 
 
@@ -273,7 +282,7 @@ def _add_layers(
 ) -> GuestSetup:
     store = LayerStore(services.home)
     build, describe = steps
-    layers = []
+    layers, from_elsewhere = [], list[str]()
     for rule in profile.layers:
         source, plan = _find_request(services, setup, rule, tree, describe)
         request = source.request
@@ -285,7 +294,9 @@ def _add_layers(
             layer = build(rule, request, plan) if plan else None
         if layer:
             layers.append(_mount(store, layer))
-    return replace(setup, layers=tuple(layers))
+            refused = (entry for entry in store.list_refused(request) if entry.reason in _ELSEWHERE)
+            from_elsewhere += [f"{entry.text} ({entry.reason.value})" for entry in refused]
+    return replace(setup, layers=tuple(layers), from_elsewhere=tuple(dict.fromkeys(from_elsewhere)))
 
 
 def _find_request(
