@@ -41,7 +41,9 @@ def find_lock_file(collection: Collection) -> str | None:
 def read_lock_file(collection: Collection, path: str) -> None:
     """Add the packages of a lock file."""
     for package in _list_packages(collection, path):
-        _add_package(collection, package if isinstance(package, dict) else {}, path)
+        found = package if isinstance(package, dict) else {}
+        if canonicalize_name(str(found.get("name"))) not in collection.of_tree:  # poetry.lock lists these too
+            _add_package(collection, found, path)
 
 
 def _list_packages(collection: Collection, path: str) -> Iterable[Any]:
@@ -82,8 +84,6 @@ def _add_package(collection: Collection, package: dict[str, Any], path: str) -> 
         is_own = isinstance(name, str) and canonicalize_name(name) == collection.project
         return _add_computed(collection, package, path) if is_own and collection.computed else None
     shown = str(name)
-    if isinstance(name, str) and canonicalize_name(name) in collection.of_tree:
-        return None
     if reason := next((_SOURCES[kind] for kind in _SOURCES if kind in kinds), None):
         return collection.refuse(shown, reason, path)
     if not isinstance(name, str) or not isinstance(version, str):
