@@ -247,17 +247,19 @@ def _name_packages(symptom: Cause, lines: Iterable[str]) -> Cause:
     return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {way}"})
 
 
-def find_missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:
-    """Find a missing command, if the exit status of the shell or of a make step confirms it."""
+def find_missing_command(lines: Iterable[str], exit_code: int | None, without: str = "") -> Cause | None:
+    """Find a missing command, if the exit status of the shell or of a make step confirms it. `without`: as
+    `find_symptom`; packages of the project bring commands.
+    """
     printed = list(skip_captured(lines))
     if exit_code != 127 and not any(_MAKE_127.match(line) for line in printed):
         return None
     names = [match[1] for line in printed for pattern in _NOT_THERE if (match := pattern.match(line))]
     if not names:
-        return Cause(kind=_ENVIRONMENT, sentence=f"a command that it needs is missing: {_IMAGE}")
+        return Cause(kind=_ENVIRONMENT, sentence=f"a command that it needs is missing: {without or _IMAGE}")
     if "/" in names[-1]:
         return Cause(kind=_UNKNOWN, sentence=f"there is no '{names[-1]}': {_EITHER}")
-    return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {_IMAGE}")
+    return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {without or _IMAGE}")
 
 
 def find_empty_run(lines: Iterable[str], exit_code: int | None) -> Cause | None:

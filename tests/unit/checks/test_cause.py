@@ -339,6 +339,24 @@ def test_a_missing_module_comes_with_a_way_to_add_it(out: str, way: str, *, decl
     assert ("'msgspec'" in cause.sentence, way in cause.sentence, "(docs/" in cause.sentence) == (True, True, True)
 
 
+def test_a_missing_command_of_a_script_is_due_to_the_fetch_that_failed() -> None:
+    """Control: that of another check is not."""
+    found = failed(127, err="sh: 1: jest: not found")
+    for argv, words in (("sandbox-node-check", WITHOUT), ("make", "add a Debian package")):
+        cause = find_cause(CHECK.model_copy(update={"argv": (argv,)}), found, lambda _: False, WITHOUT)
+        assert cause is not None
+        assert words in cause.sentence
+
+
+def test_what_a_script_that_ran_once_more_said_the_first_time_is_no_cause() -> None:
+    """Control: what it says the second time, or if it ran once, is."""
+    refused = "Error: EROFS: read-only file system, open '/sandbox-layers/node/node_modules/a/b'\n"
+    again = "sandbox-node-check: a package writes into its own folder: the packages are copied\n"
+    assert why(failed(out=refused, err=f"{refused}{again}ReferenceError: x is not defined")).kind is CODE
+    assert "into its own folder" in why(failed(out=refused)).sentence
+    assert "into its own folder" in why(failed(err=f"{again}{refused}")).sentence
+
+
 def test_other_causes_are_not_put_down_to_a_fetch_that_failed() -> None:
     said = "a.c:1:10: fatal error: <zlib.h>: No such file or directory"
     found = failed(err=said)
