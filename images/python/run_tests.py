@@ -1,7 +1,7 @@
 """Run a project's tests as the project itself does: `run_tests.py WORK [ARGUMENT...]`, in the root of the project.
 
 What it says is read as data: `commands`, `changedir` and `set_env` of tox's test environment, `session.run()` of a test
-session of nox, the test programs of Django, or a package `tests` that runs itself. Nothing of it is given to a shell.
+session of nox, or the test programs of Django and others. Nothing of it is given to a shell.
 pytest runs the tests of a project that has settings of pytest, or says nothing that is understood. WORK: a folder of
 ours, for what tox would keep in its own. ARGUMENT: what the caller wants to be run; it takes the place of tox's
 `{posargs}`.
@@ -38,12 +38,15 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """`commands`: run one after another in `folder`, until one fails; empty: pytest. `origin`: where they stand."""
+    """`commands`: run one after another in `folder`, until one fails; empty: pytest, of `files` if there are some.
+    `origin`: where they stand.
+    """
 
     origin: str = "pytest"
     commands: Sequence[Sequence[str]] = ()
     folder: str = "."
     environment: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def choose(work: str, arguments: Sequence[str]) -> Plan:
             return Plan(environment=environment)
         if found:
             return Plan(source.origin, found, folder, environment)
-    return find_django(arguments, environment) or find_program(arguments, environment) or Plan(environment=environment)
+    return find_django(arguments, environment) or find_others(arguments, environment) or Plan(environment=environment)
 
 
 def has_pytest_settings() -> bool:
@@ -241,22 +244,32 @@ def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
     return None
 
 
-def find_program(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
-    """A package `tests` that runs itself, where no file has a name that pytest looks for."""
-    programs = []
+def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
+    """Where no file has a name that pytest looks for: a program `runtests.py` at the root, a package `tests` that runs
+    itself, or files `tests.py`, which pytest takes if they are named.
+    """
+    programs, files = [], []
     for folder, folders, names in os.walk("."):
         folders[:] = sorted(name for name in folders if name.isidentifier())  # no hidden ones
         if any(name.endswith("_test.py") or (name.startswith("test_") and name.endswith(".py")) for name in names):
             return None
-        parts = Path(folder).parts
-        if "__main__.py" in names and parts[-1:] in {("test",), ("tests",)}:
-            programs.append(parts)
-    for parts in sorted(programs, key=len):
-        name = str(Path(*parts, "__main__.py"))
-        if re.search(r"^\s*(?:import|from) (?:unittest|pytest)\b", load(name), re.MULTILINE):
-            module = ".".join(parts[1:] if parts[0] in {"src", "lib"} else parts)
-            return Plan(name, [[sys.executable, "-m", module, *arguments]], ".", environment)
-    return None
+        path = Path(folder)
+        if "__main__.py" in names and path.name in {"test", "tests"}:
+            programs.append(path)
+        files += [path / name for name in ("test.py", "tests.py") if name in names]
+    for name in ("runtests.py", "run_tests.py"):
+        if has_tests(Path(name)):
+            return Plan(name, [[sys.executable, name, *arguments]], ".", environment)
+    for path in sorted(programs, key=lambda path: len(path.parts)):
+        if has_tests(path / "__main__.py"):
+            module = ".".join(path.parts[1:] if path.parts[0] in {"src", "lib"} else path.parts)
+            return Plan(f"{path}/__main__.py", [[sys.executable, "-m", module, *arguments]], ".", environment)
+    return Plan(environment=environment, files=[str(path) for path in files if has_tests(path)])
+
+
+def has_tests(path: Path) -> bool:
+    """Whether a file uses unittest or pytest."""
+    return re.search(r"^\s*(?:import|from) (?:unittest|pytest)\b", load(str(path)), re.MULTILINE) is not None
 
 
 def load(name: str) -> str:
@@ -282,7 +295,7 @@ def main(work: str, arguments: list[str]) -> int:
     os.environ.update(plan.environment)
     if not plan.commands:
         settings = ["-q", "-o", f"cache_dir={work}/pytest-cache", f"--junitxml={REPORT}"]
-        os.execv(sys.executable, [sys.executable, "-m", "pytest", *settings, *arguments])  # noqa: S606 -- no shell is wanted
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", *settings, *(arguments or plan.files)])  # noqa: S606 -- no shell is wanted
     for argv in plan.commands:
         sys.stderr.write(f"sandbox-python-check: as {plan.origin} says: {shlex.join(argv)}\n")
         status = subprocess.run(argv, cwd=plan.folder, check=False).returncode  # noqa: S603 -- the project's own tests

@@ -24,6 +24,7 @@ from sandbox.git.objects import commit_time, tree_of
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Actor, Task
 from sandbox.models.dependencies import RefusalReason
 from sandbox.profiles import Profile
@@ -47,6 +48,7 @@ VERSION = 4
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
 _ELSEWHERE = frozenset({RefusalReason.URL, RefusalReason.VERSION_CONTROL})
+_NAME = lazy_pattern(r"[^\s<>=!~;\[]*")
 _SHOWN = 5  # packages in a remark
 _NOT_FETCHED = "the packages that the project asks for"
 
@@ -282,7 +284,7 @@ def _add_layers(
 ) -> GuestSetup:
     store = LayerStore(services.home)
     build, describe = steps
-    layers, from_elsewhere = [], list[str]()
+    layers, from_elsewhere = [], dict[str, str]()
     for rule in profile.layers:
         source, plan = _find_request(services, setup, rule, tree, describe)
         request = source.request
@@ -295,8 +297,10 @@ def _add_layers(
         if layer:
             layers.append(_mount(store, layer))
             refused = (entry for entry in store.list_refused(request) if entry.reason in _ELSEWHERE)
-            from_elsewhere += [f"{entry.text} ({entry.reason.value})" for entry in refused]
-    return replace(setup, layers=tuple(layers), from_elsewhere=tuple(dict.fromkeys(from_elsewhere)))
+            for entry in refused:  # several lists may have one package
+                name = _NAME.match(entry.text)
+                from_elsewhere.setdefault(name[0] if name else "", f"{entry.text} ({entry.reason.value})")
+    return replace(setup, layers=tuple(layers), from_elsewhere=tuple(from_elsewhere.values()))
 
 
 def _find_request(

@@ -102,6 +102,7 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
         ({"tests/runtests.py": "import django\n"}, [[PY, "runtests.py"]], "tests"),
         ({"x/tests/__main__.py": "import unittest\n", "x/tests/smoke.py": ""}, [[PY, "-m", "x.tests"]], "."),
         ({"src/x/test/__main__.py": "from unittest import main\n"}, [[PY, "-m", "x.test"]], "."),
+        ({"runtests.py": "import unittest\n", "tests/models.py": ""}, [[PY, "runtests.py"]], "."),
     ],
 )
 def test_the_projects_own_way_is_taken(
@@ -112,6 +113,13 @@ def test_the_projects_own_way_is_taken(
     root = str(Path.cwd())
     assert [[word.replace(root, "<root>") for word in argv] for argv in plan.commands] == commands
     assert plan.folder == folder
+
+
+def test_files_that_pytest_does_not_look_for_are_named_if_there_are_no_others(program: ModuleType) -> None:
+    write({"tests.py": "import unittest\n", "x/test.py": "import pytest\n", "x/tests.py": ""})
+    assert program.choose("/work", []) == program.Plan(files=["tests.py", "x/test.py"])
+    write({"x/test_one.py": ""})
+    assert program.choose("/work", []) == program.Plan()
 
 
 def test_arguments_take_the_place_of_those_of_tox(program: ModuleType) -> None:
