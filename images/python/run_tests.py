@@ -245,9 +245,12 @@ def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
 
 
 def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
-    """Where no file has a name that pytest looks for: a program `runtests.py` at the root, a package `tests` that runs
+    """A program `runtests.py` at the root. Where no file has a name that pytest looks for: a package `tests` that runs
     itself, or files `tests.py`, which pytest takes if they are named.
     """
+    for name in ("runtests.py", "run_tests.py"):
+        if has_tests(Path(name)):
+            return Plan(name, [[sys.executable, name, *arguments]], ".", environment)
     programs, files = [], []
     for folder, folders, names in os.walk("."):
         folders[:] = sorted(name for name in folders if name.isidentifier())  # no hidden ones
@@ -257,9 +260,6 @@ def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
         if "__main__.py" in names and path.name in {"test", "tests"}:
             programs.append(path)
         files += [path / name for name in ("test.py", "tests.py") if name in names]
-    for name in ("runtests.py", "run_tests.py"):
-        if has_tests(Path(name)):
-            return Plan(name, [[sys.executable, name, *arguments]], ".", environment)
     for path in sorted(programs, key=lambda path: len(path.parts)):
         if has_tests(path / "__main__.py"):
             module = ".".join(path.parts[1:] if path.parts[0] in {"src", "lib"} else path.parts)

@@ -102,7 +102,7 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
         ({"tests/runtests.py": "import django\n"}, [[PY, "runtests.py"]], "tests"),
         ({"x/tests/__main__.py": "import unittest\n", "x/tests/smoke.py": ""}, [[PY, "-m", "x.tests"]], "."),
         ({"src/x/test/__main__.py": "from unittest import main\n"}, [[PY, "-m", "x.test"]], "."),
-        ({"runtests.py": "import unittest\n", "tests/models.py": ""}, [[PY, "runtests.py"]], "."),
+        ({"runtests.py": "import unittest\n", "tests/test_one.py": ""}, [[PY, "runtests.py"]], "."),
     ],
 )
 def test_the_projects_own_way_is_taken(
