@@ -101,6 +101,33 @@ else throw new Error("EROFS: read-only file system, open '" + here + "/own'")
     assert (root / "node_modules/brought").is_dir()
 
 
+@pytest.mark.parametrize(
+    ("scripts", "ran"),
+    [
+        ({"install": "echo ran 1; exit 1", "postinstall": "echo ran 2", "prepare": "echo ran 3"}, ["1", "2", "3"]),
+        ({"prepare": "echo ran not", "prebuild": "echo ran 1", "build": "echo ran 2"}, ["1", "2"]),
+        ({"preinstall": "echo ran not", "prepare": "husky install || echo ran not"}, []),
+        ({"preinstall": ":", "binding.gyp": ""}, []),
+        ({"binding.gyp": ""}, ["node-gyp rebuild"]),
+    ],
+    ids=["installation", "build", "hooks of git", "no", "native"],
+)
+def test_a_build_runs_what_npm_runs_after_an_installation(
+    scripts: dict[str, str], ran: list[str], tmp_path: Path
+) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    if "binding.gyp" in scripts:
+        (tmp_path / "binding.gyp").touch()
+    (tmp_path / "node-gyp").write_text('#!/bin/sh\necho "ran node-gyp $1"\n')
+    (tmp_path / "node-gyp").chmod(0o755)
+    (tmp_path / "package.json").write_text(json.dumps({"scripts": scripts}))
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([PROGRAM, "build"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, [line[4:] for line in done.stdout.splitlines() if line.startswith("ran ")]) == (0, ran)
+    assert ("install failed, going on" in done.stderr) == ("exit 1" in scripts.get("install", ""))
+
+
 ALL = "packages:\n  - lib/**\n  - other\n"
 
 
