@@ -214,6 +214,14 @@ def test_of_a_workspace_without_a_project_of_its_own_all_packages_are_needed() -
     assert [found.text for found in manifest.refused] == ["deep", "far"]
 
 
+def test_linters_that_are_plugins_are_left_out_where_pytest_takes_those_that_are_there() -> None:
+    """Control: elsewhere its settings may name their options."""
+    text = '[project]\nname = "p"\n[dependency-groups]\ntest = ["pytest-ruff", "pytest-mypy", "pytest-cov"{}]\n'
+    for more, found in ((', "pytest-enabler"', ["pytest-cov", "pytest-enabler"]), ("", ["pytest-ruff", "pytest-mypy"])):
+        manifest = select_requirements(read(pyproject__toml=text.format(more)))
+        assert names(manifest, TEST)[:2] == found
+
+
 def test_packages_that_poetry_takes_by_a_path_of_the_tree_are_read_and_not_asked_for() -> None:
     """Controls: a path out of the tree, an archive, and a git reference are refused."""
     git = '{git = "https://elsewhere.example"}'

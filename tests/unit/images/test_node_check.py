@@ -123,7 +123,9 @@ def test_a_build_runs_what_npm_runs_after_an_installation(
     (tmp_path / "node-gyp").chmod(0o755)
     (tmp_path / "package.json").write_text(json.dumps({"scripts": scripts}))
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run([PROGRAM, "build"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [PROGRAM, "build"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, [line[4:] for line in done.stdout.splitlines() if line.startswith("ran ")]) == (0, ran)
     assert ("install failed, going on" in done.stderr) == ("exit 1" in scripts.get("install", ""))
 
