@@ -27,7 +27,9 @@ _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)(?:\s
 _OF_EVERY_TEST = {"py", "py3", f"py3{sys.version_info.minor}", "test", "tests", "testing", "unit", "unittest"}
 _SUBSTITUTION = re.compile(r"\{([^{}]*)\}")
 _RUNNERS = {"django-admin", "green", "nose2", "stestr", "trial", "unit2", "zope-testrunner"}
-_BY_PYTEST = re.compile(r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast)| -s \S+)*)")
+_BY_PYTEST = re.compile(  # setuptools 72 has no command `test`
+    r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast)| -s \S+)*)|setup\.py (?:.* )?test"
+)
 _NOT_TAKEN = re.compile(r"PATH|HOME|TMPDIR|VIRTUAL_ENV|PYTEST_ADDOPTS|(?:COV|COVERAGE|PIP|UV|VIRTUALENV|TOX)_.*")
 _PYTEST_SETTINGS = {"pytest.ini": "[pytest]", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
 

@@ -48,6 +48,7 @@ def write(files: Mapping[str, str]) -> None:
         {"noxfile.py": "def lint(session):\n    session.run('python', 'tests/lint.py')\n"},
         {"noxfile.py": "def tests(session):\n    session.run('python', 'tests/run.py', find())\n"},
         {"noxfile.py": "def tests(:\n"},
+        {"tox.ini": TOX.format(commands="python setup.py test")},
         {"x/tests/__main__.py": "import unittest\n", "y/test_one.py": ""},
         {"x/tests/__main__.py": "import y\n", ".venv/tests/__main__.py": "import unittest\n"},
         {"runtests.py": "import os\n"},
