@@ -271,7 +271,7 @@ def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
 
 def has_tests(path: Path) -> bool:
     """Whether a file uses unittest or pytest."""
-    return re.search(r"^\s*(?:import|from) (?:unittest|pytest)\b", load(str(path)), re.MULTILINE) is not None
+    return re.search(r"^\s*(?:import|from) [\w., ]*\b(?:unittest|pytest)\b", load(str(path)), re.MULTILINE) is not None
 
 
 def load(name: str) -> str:
