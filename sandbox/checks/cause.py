@@ -179,7 +179,10 @@ def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> C
     complete = report.failures + report.errors <= len(found)
     if complete and first is not None and all(cause is not None and cause.kind is first.kind for cause in found):
         return first
-    return Cause(kind=_CODE, sentence=_describe_failures(report))
+    text = _describe_failures(report)
+    if first is not None and not complete and all(cause == first for cause in found):
+        text = f"{text}, the first {len(found)} because {first.sentence}"
+    return Cause(kind=_CODE, sentence=text)
 
 
 def _cause_from_counts(run: CheckRun) -> Cause | None:

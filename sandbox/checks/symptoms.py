@@ -33,6 +33,7 @@ _READ_ONLY = (
     "a check may write only to /tmp, its home directory, /report and its worktree, unless that is read-only for it"
 )
 _OWN_FOLDER = "a package writes into its own folder, which no check may (docs/dependencies.md, Limits of this)"
+_LOCALES = "the image has no locale but C.UTF-8: add the Debian package locales-all (docs/images.md, Debian packages)"
 _NEWER = "the project needs a newer {} than the image has (docs/images.md)"
 _MESON = r"\S{0,200}meson\.build:\d+:\d+: ERROR: "
 _NAME = r"([\w./+@-]{1,80})"
@@ -141,6 +142,7 @@ _MET_A_LIMIT = (
     (_ENVIRONMENT, rf"{_RAISED}OSError: \[Errno 30\] Read-only file system", _READ_ONLY),
     (_ENVIRONMENT, rf"{_NODE_SAID}EROFS: read-only file system, \w{{1,20}} '/sandbox-layers/", _OWN_FOLDER),
     (_ENVIRONMENT, rf"{_NODE_SAID}EROFS: read-only file system, ", _READ_ONLY),
+    (_ENVIRONMENT, rf'{_RAISED}(?:failed on \w+ with ")?locale\.Error: unsupported locale setting', _LOCALES),
 )
 _PLUGINS = (
     ("pytest-cov", r"--(?:no-)?cov(?:-[a-z-]{1,20})?"),

@@ -205,6 +205,7 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
         ("WARNING: Retrying (Retry(total=4, connect=None, read=None)) after connection broken by", "network"),
         ("[ERROR] Failed: Could not transfer artifact a:b:pom:1 from/to central (https://r.example)", "network"),
         ("   > Could not GET 'https://r.example/x.pom'.", "network"),
+        ("E       locale.Error: unsupported locale setting", "locales-all"),
     ],
 )
 def test_a_thing_of_the_environment_that_is_not_there_is_named(line: str, words: str) -> None:
@@ -382,6 +383,15 @@ def test_failing_tests_are_the_codes_though_others_print_such_words() -> None:
     assert why(failed(1, report=report(NO_NETWORK))).kind is ENVIRONMENT
     many = Report(tests=90, failures=80, errors=0, skipped=0, failed=report(NO_NETWORK).failed)
     assert why(failed(1, report=many)).kind is CODE, "the others are not known"
+
+
+def test_a_cause_of_all_failures_that_are_known_is_said_of_these() -> None:
+    """Control: not if one failed otherwise."""
+    locale = ("a", 'failed on setup with "locale.Error: unsupported locale setting"')
+    found = why(failed(1, report=report(locale, locale, tests=59).model_copy(update={"errors": 40})))
+    assert found.sentence.startswith("42 of 59 tests failed, the first 2 because the image has no locale")
+    found = why(failed(1, report=report(locale, ASSERTION, tests=59).model_copy(update={"errors": 40})))
+    assert found.sentence == "42 of 59 tests failed"
 
 
 def test_a_collection_error_is_read_from_the_output() -> None:
