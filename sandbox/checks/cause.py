@@ -41,7 +41,7 @@ NO_TEST_RAN = "its report has 0 tests: that it passed says nothing about the cod
 
 _NODE_HELPER = "sandbox-node-check"
 _ONCE_MORE = "sandbox-node-check: a package writes into its own folder: "
-_REFUSED_WRITE = lazy_pattern(r"EROFS: read-only file system, \w{1,20} '/sandbox-layers/")
+_REFUSED_WRITE = lazy_pattern(r"(?:EROFS|EACCES): [\w -]{1,30}, \w{1,20} '/sandbox-layers/")
 _PLACEHOLDER = f"{_NODE_HELPER}: package.json has only npm's placeholder as its script `test`"
 
 _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (

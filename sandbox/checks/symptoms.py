@@ -140,7 +140,7 @@ _MET_A_LIMIT = (
     (_GUEST, rf"{_RAISED}OSError: \[Errno 24\] Too many open files", "it has too many open files (limits.open_files)"),
     (_ENVIRONMENT, rf"{_RAISED}OSError: \[Errno 30\] Read-only file system: '/sandbox-layers/", _OWN_FOLDER),
     (_ENVIRONMENT, rf"{_RAISED}OSError: \[Errno 30\] Read-only file system", _READ_ONLY),
-    (_ENVIRONMENT, rf"{_NODE_SAID}EROFS: read-only file system, \w{{1,20}} '/sandbox-layers/", _OWN_FOLDER),
+    (_ENVIRONMENT, rf"{_NODE_SAID}(?:EROFS|EACCES): [\w -]{{1,30}}, \w{{1,20}} '/sandbox-layers/", _OWN_FOLDER),
     (_ENVIRONMENT, rf"{_NODE_SAID}EROFS: read-only file system, ", _READ_ONLY),
     (_ENVIRONMENT, rf'{_RAISED}(?:failed on \w+ with ")?locale\.Error: unsupported locale setting', _LOCALES),
 )

@@ -269,6 +269,7 @@ def test_s159_a_package_that_writes_into_its_own_folder_changes_no_layer(bench: 
     """
     write = """const fs = require('fs'), path = require('path'), file = path.join(__dirname, 'written')
     console.log(__dirname, fs.existsSync(file))
+    fs.appendFileSync(__filename, ' ')
     fs.writeFileSync(file, '')"""
     integrity = bench.registry.add("writer", "1.0.0", {"index.js": write})
     files: dict[str, object] = {"package.json": project(writer="1.0.0"), "use.js": "require('writer')"}
@@ -285,6 +286,7 @@ def test_s159_a_package_that_writes_into_its_own_folder_changes_no_layer(bench: 
     assert bench.registry.asked == ["writer/-/writer-1.0.0.tgz", "writer"]
     (tree,) = bench.trees
     assert sorted(path.name for path in (tree / "node_modules/writer").iterdir()) == ["index.js", "package.json"]
+    assert (tree / "node_modules/writer/index.js").read_text() == write
 
 
 @pytest.mark.one_git
