@@ -89,7 +89,7 @@ def has_pytest_settings() -> bool:
 
 
 def read_tox() -> Tox:
-    """`[testenv]` of tox.ini, setup.cfg or pyproject.toml, or tox's own tables there."""
+    """`[testenv]` of tox.ini, setup.cfg or pyproject.toml, or tox's own tables there and in tox.toml."""
     table = load_toml().get("tool", {}).get("tox", {})
     for origin, text in (
         ("tox.ini", load("tox.ini")),
@@ -106,11 +106,12 @@ def read_tox() -> Tox:
             folder = next(select(section.get("changedir", section.get("change_dir", ""))), "")
             set_env = tuple(select(section.get("setenv", section.get("set_env", ""))))
             return Tox(origin, tuple(select(section.get("commands", ""))), folder, set_env)
-    return read_tox_table(table.get("env_run_base", {}))
+    found, origin = (own, "tox.toml") if (own := load_toml("tox.toml")) else (table, "pyproject.toml")
+    return read_tox_table(found.get("env_run_base", {}), origin)
 
 
-def read_tox_table(table: Any) -> Tox:
-    """`[tool.tox.env_run_base]`: its commands are lists of words, and of tables that say what to put there."""
+def read_tox_table(table: Any, origin: str) -> Tox:
+    """`env_run_base`: its commands are lists of words, and of tables that say what to put there."""
     if not isinstance(table, dict) or not table:
         return Tox("")
     commands = []
@@ -122,7 +123,7 @@ def read_tox_table(table: Any) -> Tox:
             words.append(f"{{posargs:{shlex.join(default)}}}" if of_caller else shlex.quote(str(word)))
         commands.append(" ".join(words))
     set_env = [f"{name}={value}" for name, value in table.get("set_env", {}).items() if isinstance(value, str)]
-    return Tox("pyproject.toml", commands, str(table.get("change_dir", "")), set_env)
+    return Tox(origin, commands, str(table.get("change_dir", "")), set_env)
 
 
 def select(text: str) -> Iterator[str]:
@@ -283,10 +284,10 @@ def load(name: str) -> str:
         return ""
 
 
-def load_toml() -> dict[str, Any]:
-    """The tables of pyproject.toml."""
+def load_toml(name: str = "pyproject.toml") -> dict[str, Any]:
+    """The tables of a file."""
     try:
-        return tomllib.loads(load("pyproject.toml"))
+        return tomllib.loads(load(name))
     except (tomllib.TOMLDecodeError, RecursionError):
         return {}
 

@@ -24,6 +24,7 @@ _REQUIREMENT_FILES = {
         for folder in ("", "requirements/")
         for role, names in {
             Role.TEST: ("requirements-test", "requirements-tests", "requirements-testing", "requirements_test",
+                        "requirements_tests", "requirements_testing",
                         "test-requirements", "test_requirements", "test", "tests", "testing"),
             Role.DEVELOPMENT: ("requirements-dev", "requirements_dev", "dev-requirements", "dev_requirements", "dev"),
         }.items()

@@ -94,6 +94,7 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
             [[PY, "-m", "x test", "a b"]],
             "/work",
         ),
+        ({"tox.toml": '[env_run_base]\ncommands = [["python", "-m", "x.test"]]\n'}, [[PY, "-m", "x.test"]], "."),
         (
             {"noxfile.py": "def test(session):\n    session.install('x')\n    session.run('python', '-m', 'x.test')\n"},
             [[PY, "-m", "x.test"]],
