@@ -2,8 +2,8 @@
 
 `declared.py needs WHEEL`: run-time requirements that are not installed.
 `declared.py builds PYPROJECT`: requirements of its build that are not installed.
-`declared.py members FOLDER`: the folders, from there, of the packages of its workspace and of those that uv takes by a
-path from the tree.
+`declared.py members FOLDER`: the folders, from there, of the packages of its workspace and of those that uv or Poetry
+take by a path from the tree.
 `declared.py extensions WHEEL FOLDER`: the compiled modules of a wheel that it has just put beside their sources there.
 `declared.py application PYPROJECT`: why its project need not be a package, if it says so, or says of no build.
 `declared.py wants PYPROJECT [WHEEL]`: requirements of its test and dev extras and groups that are not installed but
@@ -111,7 +111,7 @@ def application(pyproject: Path) -> list[str]:
 def members(root: Path) -> list[str]:
     """Those that have a pyproject.toml, without the project at the root."""
     root = root.resolve()
-    workspace = read_uv_table(root).get("workspace", {})
+    workspace = read_tools(root).get("uv", {}).get("workspace", {})
     named, left_out = (
         [path for pattern in workspace.get(key, []) if Path(pattern) != Path() for path in sorted(root.glob(pattern))]
         for key in ("members", "exclude")
@@ -126,19 +126,24 @@ def members(root: Path) -> list[str]:
     return [str(path.relative_to(root)) for path in found]
 
 
-def read_uv_table(folder: Path) -> dict[str, Any]:
-    """`[tool.uv]` of a folder's pyproject.toml."""
+def read_tools(folder: Path) -> dict[str, Any]:
+    """`[tool]` of a folder's pyproject.toml."""
     path = folder / PYPROJECT
     tables = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return tables.get("tool", {}).get("uv", {})  # type: ignore[no-any-return]
+    return tables.get("tool", {})  # type: ignore[no-any-return]
 
 
 def list_source_folders(folder: Path) -> Iterator[Path]:
-    """The folders that its sources name."""
-    for source in read_uv_table(folder).get("sources", {}).values():
-        for one in source if isinstance(source, list) else [source]:
-            if "path" in one:
-                yield folder / one["path"]
+    """The folders that uv's sources and Poetry's lists name."""
+    tools = read_tools(folder)
+    poetry = tools.get("poetry", {})
+    groups = (group.get("dependencies", {}) for group in poetry.get("group", {}).values())
+    tables = (poetry.get("dependencies", {}), poetry.get("dev-dependencies", {}), *groups)
+    for table in (tools.get("uv", {}).get("sources", {}), *tables):
+        for source in table.values():
+            for one in source if isinstance(source, list) else [source]:
+                if isinstance(one, dict) and "path" in one:
+                    yield folder / one["path"]
 
 
 def is_hidden(name: str) -> bool:

@@ -1,9 +1,10 @@
 """Run a project's tests as the project itself does: `run_tests.py WORK [ARGUMENT...]`, in the root of the project.
 
 What it says is read as data: `commands`, `changedir` and `set_env` of tox's test environment, `session.run()` of a test
-session of nox, or the test programs of Django. Nothing of it is given to a shell. pytest runs the tests of a project
-that has settings of pytest, or says nothing that is understood. WORK: a folder of ours, for what tox would keep in its
-own. ARGUMENT: what the caller wants to be run; it takes the place of tox's `{posargs}`.
+session of nox, or the test programs of Django and others. Nothing of it is given to a shell.
+pytest runs the tests of a project that has settings of pytest, or says nothing that is understood. WORK: a folder of
+ours, for what tox would keep in its own. ARGUMENT: what the caller wants to be run; it takes the place of tox's
+`{posargs}`.
 """
 
 import ast
@@ -26,7 +27,9 @@ _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)(?:\s
 _OF_EVERY_TEST = {"py", "py3", f"py3{sys.version_info.minor}", "test", "tests", "testing", "unit", "unittest"}
 _SUBSTITUTION = re.compile(r"\{([^{}]*)\}")
 _RUNNERS = {"django-admin", "green", "nose2", "stestr", "trial", "unit2", "zope-testrunner"}
-_BY_PYTEST = re.compile(r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast)| -s \S+)*)")
+_BY_PYTEST = re.compile(  # setuptools 72 has no command `test`
+    r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast)| -s \S+)*)|setup\.py (?:.* )?test"
+)
 _NOT_TAKEN = re.compile(r"PATH|HOME|TMPDIR|VIRTUAL_ENV|PYTEST_ADDOPTS|(?:COV|COVERAGE|PIP|UV|VIRTUALENV|TOX)_.*")
 _PYTEST_SETTINGS = {"pytest.ini": "[pytest]", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
 
@@ -37,12 +40,15 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """`commands`: run one after another in `folder`, until one fails; empty: pytest. `origin`: where they stand."""
+    """`commands`: run one after another in `folder`, until one fails; empty: pytest, of `files` if there are some.
+    `origin`: where they stand.
+    """
 
     origin: str = "pytest"
     commands: Sequence[Sequence[str]] = ()
     folder: str = "."
     environment: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def choose(work: str, arguments: Sequence[str]) -> Plan:
             return Plan(environment=environment)
         if found:
             return Plan(source.origin, found, folder, environment)
-    return find_django(arguments, environment) or Plan(environment=environment)
+    return find_django(arguments, environment) or find_others(arguments, environment) or Plan(environment=environment)
 
 
 def has_pytest_settings() -> bool:
@@ -83,7 +89,7 @@ def has_pytest_settings() -> bool:
 
 
 def read_tox() -> Tox:
-    """`[testenv]` of tox.ini, setup.cfg or pyproject.toml, or tox's own tables there."""
+    """`[testenv]` of tox.ini, setup.cfg or pyproject.toml, or tox's own tables there and in tox.toml."""
     table = load_toml().get("tool", {}).get("tox", {})
     for origin, text in (
         ("tox.ini", load("tox.ini")),
@@ -100,11 +106,12 @@ def read_tox() -> Tox:
             folder = next(select(section.get("changedir", section.get("change_dir", ""))), "")
             set_env = tuple(select(section.get("setenv", section.get("set_env", ""))))
             return Tox(origin, tuple(select(section.get("commands", ""))), folder, set_env)
-    return read_tox_table(table.get("env_run_base", {}))
+    found, origin = (own, "tox.toml") if (own := load_toml("tox.toml")) else (table, "pyproject.toml")
+    return read_tox_table(found.get("env_run_base", {}), origin)
 
 
-def read_tox_table(table: Any) -> Tox:
-    """`[tool.tox.env_run_base]`: its commands are lists of words, and of tables that say what to put there."""
+def read_tox_table(table: Any, origin: str) -> Tox:
+    """`env_run_base`: its commands are lists of words, and of tables that say what to put there."""
     if not isinstance(table, dict) or not table:
         return Tox("")
     commands = []
@@ -116,7 +123,7 @@ def read_tox_table(table: Any) -> Tox:
             words.append(f"{{posargs:{shlex.join(default)}}}" if of_caller else shlex.quote(str(word)))
         commands.append(" ".join(words))
     set_env = [f"{name}={value}" for name, value in table.get("set_env", {}).items() if isinstance(value, str)]
-    return Tox("pyproject.toml", commands, str(table.get("change_dir", "")), set_env)
+    return Tox(origin, commands, str(table.get("change_dir", "")), set_env)
 
 
 def select(text: str) -> Iterator[str]:
@@ -240,6 +247,34 @@ def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
     return None
 
 
+def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
+    """A program `runtests.py` at the root. Where no file has a name that pytest looks for: a package `tests` that runs
+    itself, or files `tests.py`, which pytest takes if they are named.
+    """
+    for name in ("runtests.py", "run_tests.py"):
+        if has_tests(Path(name)):
+            return Plan(name, [[sys.executable, name, *arguments]], ".", environment)
+    programs, files = [], []
+    for folder, folders, names in os.walk("."):
+        folders[:] = sorted(name for name in folders if name.isidentifier())  # no hidden ones
+        if any(name.endswith("_test.py") or (name.startswith("test_") and name.endswith(".py")) for name in names):
+            return None
+        path = Path(folder)
+        if "__main__.py" in names and path.name in {"test", "tests"}:
+            programs.append(path)
+        files += [path / name for name in ("test.py", "tests.py") if name in names]
+    for path in sorted(programs, key=lambda path: len(path.parts)):
+        if has_tests(path / "__main__.py"):
+            module = ".".join(path.parts[1:] if path.parts[0] in {"src", "lib"} else path.parts)
+            return Plan(f"{path}/__main__.py", [[sys.executable, "-m", module, *arguments]], ".", environment)
+    return Plan(environment=environment, files=[str(path) for path in files if has_tests(path)])
+
+
+def has_tests(path: Path) -> bool:
+    """Whether a file uses unittest or pytest."""
+    return re.search(r"^\s*(?:import|from) [\w., ]*\b(?:unittest|pytest)\b", load(str(path)), re.MULTILINE) is not None
+
+
 def load(name: str) -> str:
     """The text of a file; "" if there is none that can be read."""
     path = Path(name)
@@ -249,10 +284,10 @@ def load(name: str) -> str:
         return ""
 
 
-def load_toml() -> dict[str, Any]:
-    """The tables of pyproject.toml."""
+def load_toml(name: str = "pyproject.toml") -> dict[str, Any]:
+    """The tables of a file."""
     try:
-        return tomllib.loads(load("pyproject.toml"))
+        return tomllib.loads(load(name))
     except (tomllib.TOMLDecodeError, RecursionError):
         return {}
 
@@ -263,7 +298,7 @@ def main(work: str, arguments: list[str]) -> int:
     os.environ.update(plan.environment)
     if not plan.commands:
         settings = ["-q", "-o", f"cache_dir={work}/pytest-cache", f"--junitxml={REPORT}"]
-        os.execv(sys.executable, [sys.executable, "-m", "pytest", *settings, *arguments])  # noqa: S606 -- no shell is wanted
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", *settings, *(arguments or plan.files)])  # noqa: S606 -- no shell is wanted
     for argv in plan.commands:
         sys.stderr.write(f"sandbox-python-check: as {plan.origin} says: {shlex.join(argv)}\n")
         status = subprocess.run(argv, cwd=plan.folder, check=False).returncode  # noqa: S603 -- the project's own tests

@@ -40,6 +40,8 @@ NO_TEST_RAN = "its report has 0 tests: that it passed says nothing about the cod
 """A remark about a run that passed, see `passed_without_tests`."""
 
 _NODE_HELPER = "sandbox-node-check"
+_ONCE_MORE = "sandbox-node-check: a package writes into its own folder: "
+_REFUSED_WRITE = lazy_pattern(r"(?:EROFS|EACCES): [\w -]{1,30}, \w{1,20} '/sandbox-layers/")
 _PLACEHOLDER = f"{_NODE_HELPER}: package.json has only npm's placeholder as its script `test`"
 
 _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
@@ -112,7 +114,7 @@ def _cause_from_facts(check: Check, run: CheckRun, without: str) -> Cause | None
         _cause_from_processes(run)
         or _cause_from_crash(run)
         or _cause_from_helper(check, run, without)
-        or _cause_from_start(run)
+        or _cause_from_start(run, without if check.argv[0] in {HELPER, "sandbox-node-check"} else "")
     )
 
 
@@ -155,11 +157,11 @@ def _cause_from_helper(check: Check, run: CheckRun, without: str) -> Cause | Non
     return Cause(kind=_ENVIRONMENT, sentence=f"{what}, {use}, is not {where}")
 
 
-def _cause_from_start(run: CheckRun) -> Cause | None:
+def _cause_from_start(run: CheckRun, without: str) -> Cause | None:
     """Interpret the exit statuses of shells and PID 1 for missing commands and files that cannot be executed."""
     if run.exit_code == _NOT_EXECUTABLE:
         return Cause(kind=_UNKNOWN, sentence="a file cannot be executed: check its mode and its architecture")
-    return symptoms.find_missing_command(_lines(run), run.exit_code)
+    return symptoms.find_missing_command(_lines(run), run.exit_code, without)
 
 
 def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> Cause | None:
@@ -177,7 +179,10 @@ def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> C
     complete = report.failures + report.errors <= len(found)
     if complete and first is not None and all(cause is not None and cause.kind is first.kind for cause in found):
         return first
-    return Cause(kind=_CODE, sentence=_describe_failures(report))
+    text = _describe_failures(report)
+    if first is not None and not complete and all(cause == first for cause in found):
+        text = f"{text}, the first {len(found)} because {first.sentence}"
+    return Cause(kind=_CODE, sentence=text)
 
 
 def _cause_from_counts(run: CheckRun) -> Cause | None:
@@ -194,5 +199,7 @@ def _describe_failures(report: Report) -> str:
 
 
 def _lines(run: CheckRun) -> Iterator[str]:
-    yield from run.stderr_tail.splitlines()
-    yield from run.stdout_tail.splitlines()
+    """What it printed; of a script that ran once more, not what made it do so."""
+    _, again, errors = run.stderr_tail.rpartition(_ONCE_MORE)
+    yield from errors.splitlines()
+    yield from (line for line in run.stdout_tail.splitlines() if not (again and _REFUSED_WRITE.search(line)))

@@ -36,6 +36,7 @@ _READ_ONLY = (
     "a check may write only to /tmp, its home directory, /report and its worktree, unless that is read-only for it"
 )
 _OWN_FOLDER = "a package writes into its own folder, which no check may (docs/dependencies.md, Limits of this)"
+_LOCALES = "the image has no locale but C.UTF-8: add the Debian package locales-all (docs/images.md, Debian packages)"
 _NEWER = "the project needs a newer {} than the image has (docs/images.md)"
 _MESON = r"\S{0,200}meson\.build:\d+:\d+: ERROR: "
 _NAME = r"([\w./+@-]{1,80})"
@@ -143,8 +144,9 @@ _MET_A_LIMIT = (
     (_GUEST, rf"{_RAISED}OSError: \[Errno 24\] Too many open files", "it has too many open files (limits.open_files)"),
     (_ENVIRONMENT, rf"{_RAISED}OSError: \[Errno 30\] Read-only file system: '/sandbox-layers/", _OWN_FOLDER),
     (_ENVIRONMENT, rf"{_RAISED}OSError: \[Errno 30\] Read-only file system", _READ_ONLY),
-    (_ENVIRONMENT, rf"{_NODE_SAID}EROFS: read-only file system, \w{{1,20}} '/sandbox-layers/", _OWN_FOLDER),
+    (_ENVIRONMENT, rf"{_NODE_SAID}(?:EROFS|EACCES): [\w -]{{1,30}}, \w{{1,20}} '/sandbox-layers/", _OWN_FOLDER),
     (_ENVIRONMENT, rf"{_NODE_SAID}EROFS: read-only file system, ", _READ_ONLY),
+    (_ENVIRONMENT, rf'{_RAISED}(?:failed on \w+ with ")?locale\.Error: unsupported locale setting', _LOCALES),
 )
 _PLUGINS = (
     ("pytest-cov", r"--(?:no-)?cov(?:-[a-z-]{1,20})?"),
@@ -250,19 +252,25 @@ def _name_packages(symptom: Cause, lines: Iterable[str]) -> Cause:
     return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {_ADD_PACKAGES.format(names)}"})
 
 
-def find_missing_command(lines: Iterable[str], exit_code: int | None) -> Cause | None:
-    """Find a missing command, if the exit status of the shell or of a make step confirms it."""
+def find_missing_command(lines: Iterable[str], exit_code: int | None, without: str = "") -> Cause | None:
+    """Find a missing command, if the exit status of the shell or of a make step confirms it. `without`: as
+    `find_symptom`; packages of the project bring commands.
+    """
     printed = list(skip_captured(lines))
     if exit_code != 127 and not any(_MAKE_127.match(line) for line in printed):
         return None
     names = [match[1] for line in printed for pattern in _NOT_THERE if (match := pattern.match(line))]
     if not names:
-        return Cause(kind=_ENVIRONMENT, sentence=f"a command that it needs is missing: {_IMAGE}")
+        return Cause(kind=_ENVIRONMENT, sentence=f"a command that it needs is missing: {without or _IMAGE}")
     if "/" in names[-1]:
         return Cause(kind=_UNKNOWN, sentence=f"there is no '{names[-1]}': {_EITHER}")
+<<<<<<< HEAD
     package = find_program_package(names[-1])
     way = _ADD_PACKAGES.format(package) if package else _IMAGE
     return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {way}")
+=======
+    return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {without or _IMAGE}")
+>>>>>>> fbfe4d180bc66b056375d6cbdbab6036f2a71b50
 
 
 def find_empty_run(lines: Iterable[str], exit_code: int | None) -> Cause | None:

@@ -41,7 +41,9 @@ def find_lock_file(collection: Collection) -> str | None:
 def read_lock_file(collection: Collection, path: str) -> None:
     """Add the packages of a lock file."""
     for package in _list_packages(collection, path):
-        _add_package(collection, package if isinstance(package, dict) else {}, path)
+        found = package if isinstance(package, dict) else {}
+        if canonicalize_name(str(found.get("name"))) not in collection.of_tree:  # poetry.lock lists these too
+            _add_package(collection, found, path)
 
 
 def _list_packages(collection: Collection, path: str) -> Iterable[Any]:

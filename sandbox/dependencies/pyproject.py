@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -131,12 +131,9 @@ def expand_group(groups: Mapping[str, Any], name: str) -> list[object]:
 
 def _read_tools(collection: Collection, tool: Mapping[str, Any]) -> None:
     poetry = read_table(tool, "poetry")
-    _read_poetry_extras(collection, read_table(poetry, "dependencies"), read_table(poetry, "extras"))
-    _read_poetry(collection, read_table(poetry, "dependencies"), Role.RUNTIME, "tool.poetry.dependencies")
-    _read_poetry(collection, read_table(poetry, "dev-dependencies"), Role.DEVELOPMENT, "tool.poetry.dev-dependencies")
-    for name, group in read_table(poetry, "group").items():
-        if role := classify_list(name):
-            _read_poetry(collection, read_table(group, "dependencies"), role, f"tool.poetry.group.{name}")
+    for extra, texts in list_poetry_extras(poetry):
+        add_extra(collection, extra, texts, f"{FILE}: extra {extra}")
+    read_poetry(collection, poetry, FILE, Role.RUNTIME)
     for name, texts in read_table(tool, "pdm", "dev-dependencies").items():
         if role := classify_list(name):
             collection.add(texts, role, f"{FILE}: tool.pdm.dev-dependencies.{name}")
@@ -152,27 +149,44 @@ def _read_tools(collection: Collection, tool: Mapping[str, Any]) -> None:
             collection.want_extras(filter(lambda feature: isinstance(feature, str), features), role)
 
 
-def _read_poetry_extras(collection: Collection, entries: Mapping[str, Any], extras: Mapping[str, Any]) -> None:
+def list_poetry_extras(poetry: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """Extras name packages of the list that are optional there; the others are needed anyway."""
     texts = {}
-    for name, entry in entries.items():
+    for name, entry in read_table(poetry, "dependencies").items():
         if isinstance(entry, dict) and entry.get("optional") is True:
             converted = convert_constraint(name, {**entry, "optional": False})
             texts[canonicalize_name(name)] = converted if isinstance(converted, str) else ""
-    for extra, wanted in extras.items():
+    for extra, wanted in read_table(poetry, "extras").items():
         named = (
             [canonicalize_name(name) for name in wanted if isinstance(name, str)] if isinstance(wanted, list) else []
         )
-        add_extra(collection, extra, [texts[name] for name in named if texts.get(name)], f"{FILE}: extra {extra}")
+        yield extra, [texts[name] for name in named if texts.get(name)]
 
 
-def _read_poetry(collection: Collection, entries: Mapping[str, Any], role: Role, place: str) -> None:
-    origin = f"{FILE}: {place}"
+def read_poetry(collection: Collection, poetry: Mapping[str, Any], path: str, role: Role) -> None:
+    """Add the lists of `[tool.poetry]` in the manifest `path`. `role`: of what the package needs to run."""
+    for place, entries, kind in list_poetry_tables(poetry):
+        if kind is not None:
+            _read_poetry_table(collection, entries, role if kind is Role.RUNTIME else kind, f"{path}: {place}")
+
+
+def list_poetry_tables(poetry: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], Role | None]]:
+    """The place of each table of packages, the table, and what it is for; None for a group that no test needs."""
+    yield "tool.poetry.dependencies", read_table(poetry, "dependencies"), Role.RUNTIME
+    yield "tool.poetry.dev-dependencies", read_table(poetry, "dev-dependencies"), Role.DEVELOPMENT
+    for name, group in read_table(poetry, "group").items():
+        yield f"tool.poetry.group.{name}", read_table(group, "dependencies"), classify_list(name)
+
+
+def _read_poetry_table(collection: Collection, entries: Mapping[str, Any], role: Role, origin: str) -> None:
     for name, entry in entries.items():
         if canonicalize_name(name) == "python" and isinstance(entry, str):
             continue
         for constraint in entry if isinstance(entry, list) else [entry]:
-            converted = convert_constraint(name, constraint)
+            wanted = constraint
+            if isinstance(constraint, dict) and canonicalize_name(name) in collection.of_tree:
+                wanted = {key: value for key, value in constraint.items() if key != "path"}
+            converted = convert_constraint(name, wanted)
             if isinstance(converted, RefusalReason):
                 collection.refuse(f"{name} = {constraint}", converted, origin)
             elif converted:

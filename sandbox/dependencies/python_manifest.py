@@ -24,6 +24,7 @@ _REQUIREMENT_FILES = {
         for folder in ("", "requirements/")
         for role, names in {
             Role.TEST: ("requirements-test", "requirements-tests", "requirements-testing", "requirements_test",
+                        "requirements_tests", "requirements_testing",
                         "test-requirements", "test_requirements", "test", "tests", "testing"),
             Role.DEVELOPMENT: ("requirements-dev", "requirements_dev", "dev-requirements", "dev_requirements", "dev"),
         }.items()
@@ -38,6 +39,9 @@ _NOT_FOR_TESTS = frozenset(
     {"bandit", "basedpyright", "black", "bumpversion", "bump2version", "codespell", "flake8", "furo", "isort"}
     | {"mkdocs", "mkdocs-material", "mypy", "nox", "pre-commit", "pylint", "pyright", "ruff", "sphinx-autobuild"}
     | {"sphinx-rtd-theme", "towncrier", "tox", "tox-uv", "twine", "ty", "zest-releaser"}
+)
+_LINTERS_OF_PYTEST = frozenset(
+    {"pytest-black", "pytest-checkdocs", "pytest-flake8", "pytest-mypy", "pytest-perf", "pytest-pylint", "pytest-ruff"}
 )
 MANIFESTS = (
     FILE, "setup.cfg", "setup.py", "tox.ini", "tox.toml", "noxfile.py", "PKG-INFO", PIPFILE, *RECIPES, *LOCK_FILES,
@@ -78,7 +82,11 @@ def read_python_manifest(read: ReadFile) -> Manifest:
 
 def select_requirements(manifest: Manifest) -> Manifest:
     """The manifest with the requirements that a check needs: of development lists, without the tools that no test
-    imports, as far as their names say so.
+    imports, as far as their names say so. pytest-enabler uses the plugins that are there, so those that are no tests
+    are left out: they depend on the newest linter, or on a network.
     """
-    kept = (r for r in manifest.requirements if r.role is not Role.DEVELOPMENT or r.name not in _NOT_FOR_TESTS)
+    enabled = any(r.name == "pytest-enabler" for r in manifest.requirements)
+    left_out = {role: _LINTERS_OF_PYTEST if enabled else frozenset[str]() for role in Role}
+    left_out[Role.DEVELOPMENT] |= _NOT_FOR_TESTS
+    kept = (r for r in manifest.requirements if r.name not in left_out[r.role])
     return manifest.model_copy(update={"requirements": tuple(kept)})

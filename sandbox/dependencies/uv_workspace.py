@@ -1,4 +1,4 @@
-"""Read which packages `[tool.uv.sources]` takes from elsewhere than a registry, and those of the workspace in the tree.
+"""Read which packages uv and Poetry take from elsewhere than a registry, and which of them are in the tree.
 
 A registry may have other packages of these names: those of the tree are installed by the check, the others refused.
 """
@@ -14,7 +14,15 @@ from packaging.utils import canonicalize_name
 
 from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.folder_patterns import MAX_FOLDERS, find_members, resolve_folder
-from sandbox.dependencies.pyproject import FILE, classify_list, expand_group, read_table
+from sandbox.dependencies.pyproject import (
+    FILE,
+    classify_list,
+    expand_group,
+    list_poetry_extras,
+    list_poetry_tables,
+    read_poetry,
+    read_table,
+)
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -46,7 +54,9 @@ def find_packages_of_tree(collection: Collection) -> list[Member]:
     _add_folders(collection, folders, _list_paths("", sources))
     for folder in folders:  # grows while it is read
         path = posixpath.join(folder, FILE)
-        name = read_table(document := collection.load_toml(path), "project").get("name")
+        document = collection.load_toml(path)
+        poetry = read_table(document, "tool", "poetry")
+        name = read_table(document, "project").get("name") or poetry.get("name")
         if isinstance(name, str):
             members.append(Member(canonicalize_name(name), path, document))
             own = dict(_list_sources(document))
@@ -93,6 +103,11 @@ def _list_sources(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Refu
             for kind, reason in _ELSEWHERE.items():
                 if isinstance(table, dict) and table.get(kind, False) is not False:
                     yield canonicalize_name(name), (reason, table.get("path"))
+    for _, entries, _ in list_poetry_tables(read_table(document, "tool", "poetry")):
+        for name, entry in entries.items():  # of a list, the entries that a registry has are used
+            for table in entry if isinstance(entry, list) else [entry]:
+                if isinstance(table, dict) and "path" in table:
+                    yield canonicalize_name(name), (RefusalReason.PATH, table["path"])
 
 
 def _list_paths(folder: str, sources: Mapping[str, tuple[RefusalReason, object]]) -> list[str]:
@@ -104,11 +119,13 @@ def _read_member(collection: Collection, member: Member, role: Role) -> None:
     project = read_table(member.document, "project")
     if "dependencies" in project:
         collection.add(project["dependencies"], role, f"{member.path}: project.dependencies")
-    for name, texts in read_table(project, "optional-dependencies").items():
+    poetry = read_table(member.document, "tool", "poetry")
+    for name, texts in (*read_table(project, "optional-dependencies").items(), *list_poetry_extras(poetry)):
         extra = f"{member.name}[{canonicalize_name(name)}]"
         collection.extras.setdefault(extra, (texts, f"{member.path}: extra {name}"))
         if kind := classify_list(name):
             collection.want_extras([extra], kind)
+    read_poetry(collection, poetry, member.path, role)
     groups = read_table(member.document, "dependency-groups")
     groups = {canonicalize_name(name): entries for name, entries in groups.items()}
     for name in groups:

@@ -27,6 +27,7 @@ from pydantic import ValidationError
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Model
+from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.layers import Layer, Resolution
 from sandbox.private_folders import make_private
 from sandbox.store.home import Home, read_json, write_json
@@ -72,6 +73,11 @@ class LayerStore:
             with suppress(OSError):  # removed just now, or a disk that cannot be written: `use` says so
                 os.utime(_lock_path(self.tree(layer)))
         return layer
+
+    def list_refused(self, request: str) -> tuple[RefusedEntry, ...]:
+        """The entries of the manifests that were not used for this request."""
+        found = _read(self._root / f"resolutions/{request}.json", Resolution)
+        return () if found is None else found.refused
 
     def find_source(self, digest: str) -> LayerSource | None:
         """What a tree asks for, if its manifests were read before."""

@@ -21,12 +21,15 @@ Registry = TypeVar("Registry")
 
 @dataclass
 class LayerBench(Generic[Registry]):
-    """`urls`: of the registries, by ecosystem. `lines`: what was said while layers were built."""
+    """`urls`: of the registries, by ecosystem. `lines`: what was said while layers were built; `remarks`: what a reader
+    of the verdicts has to know.
+    """
 
     root: Path
     registry: Registry
     urls: Mapping[str, Sequence[str]]
     lines: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def home(self) -> Path:
@@ -57,7 +60,7 @@ class LayerBench(Generic[Registry]):
         url = str(self.commit(files, name))
         with self.open(actor) as workbench:
             try:
-                return workbench.run(url, watch=Watch(building=self.lines.append))
+                return workbench.run(url, watch=Watch(building=self.lines.append, warn=self.remarks.append))
             except SandboxError as error:
                 if error.code is ErrorCode.IMAGE_MISSING:
                     unavailable(f"{error.brief}: {error.hint}")

@@ -262,6 +262,34 @@ def test_s19_an_install_script_of_npm_has_no_network_and_what_the_repository_set
 
 
 @pytest.mark.one_git
+def test_s159_a_package_that_writes_into_its_own_folder_changes_no_layer(bench: Bench) -> None:
+    """Its script runs once more, on copies. Control: there the write succeeds. The next project sees it as it was.
+
+    That has a yarn.lock, which names no `engines`, so the registry is asked for them.
+    """
+    write = """const fs = require('fs'), path = require('path'), file = path.join(__dirname, 'written')
+    console.log(__dirname, fs.existsSync(file))
+    fs.appendFileSync(__filename, ' ')
+    fs.writeFileSync(file, '')"""
+    integrity = bench.registry.add("writer", "1.0.0", {"index.js": write})
+    files: dict[str, object] = {"package.json": project(writer="1.0.0"), "use.js": "require('writer')"}
+    yarn = f'writer@1.0.0:\n  version "1.0.0"\n  resolved "https://x.invalid/w.tgz"\n  integrity {integrity}\n'
+    for name in ("one", "two"):
+        bench.registry.asked.clear()
+        (run,) = bench.run(files, name).runs
+        assert run.verdict is Verdict.PASSED, run.stderr_tail
+        assert run.stdout_tail.splitlines() == [
+            "/sandbox-layers/node/node_modules/writer false",
+            "/workspace/node_modules/writer false",
+        ]
+        files["yarn.lock"] = f"# yarn lockfile v1\n\n{yarn}"
+    assert bench.registry.asked == ["writer/-/writer-1.0.0.tgz", "writer"]
+    (tree,) = bench.trees
+    assert sorted(path.name for path in (tree / "node_modules/writer").iterdir()) == ["index.js", "package.json"]
+    assert (tree / "node_modules/writer/index.js").read_text() == write
+
+
+@pytest.mark.one_git
 def test_s19_an_npm_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench) -> None:
     """Its address elsewhere is never asked. Control: with the archive's own hash the layer is built, with the Node.js
     that it is for, as the lock file says.

@@ -8,7 +8,7 @@ import socket
 import textwrap
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -347,7 +347,9 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def check(site: ImageBuildContext, project: Path, what: str) -> tuple[int, str, Path]:
+def check(
+    site: ImageBuildContext, project: Path, what: str, argv: Sequence[str] = ("sandbox-python-check",)
+) -> tuple[int, str, Path]:
     """Exit code, output and report directory of `sandbox-python-check` on a project."""
     build(site, "python", quiet)
     report = project.with_name("report")
@@ -355,7 +357,7 @@ def check(site: ImageBuildContext, project: Path, what: str) -> tuple[int, str, 
     for path in (report, project, *project.rglob("*")):
         os.chown(path, GUEST, GUEST)
     binds = {"/workspace": str(project), "/report": str(report)}
-    code, _, output = run(site.engine, tag_of("python"), ["sandbox-python-check", what], binds=binds).partition("\n")
+    code, _, output = run(site.engine, tag_of("python"), [*argv, what], binds=binds).partition("\n")
     return int(code), output, report
 
 
@@ -375,6 +377,22 @@ def test_python_check_fails_with_the_code_of_pytest(site: ImageBuildContext, pro
     assert check(site, project, "test")[0] == 1
     (project / "test_sample.py").unlink()
     assert check(site, project, "test")[0] == 5
+
+
+def test_programs_of_a_layer_find_the_project(site: ImageBuildContext, project: Path) -> None:
+    """Control: where they are, beside the interpreter of the layer, they do not."""
+    start = "#!/bin/sh\n'''exec' \"$(dirname -- \"$(realpath -- \"$0\")\")\"/'python' \"$0\" \"$@\"\n' '''\n"
+    (project / "tool").write_text(f"{start}import sample\nprint(sample.double(21))\n")
+    (project / "runtests.py").write_text(
+        "import os, subprocess, unittest\nos.chdir('/')\nassert subprocess.check_output(['tool']) == b'42\\n'\n"
+        "assert subprocess.run(['/tmp/layer/bin/tool']).returncode == 1\n"
+    )
+    layer = (
+        "python3 -m venv --without-pip --system-site-packages /tmp/layer && install /workspace/tool /tmp/layer/bin && "
+        'VIRTUAL_ENV=/tmp/layer PATH=/tmp/layer/bin:$PATH sandbox-python-check "$0"'
+    )
+    code, output, _ = check(site, project, "test", ("sh", "-c", layer))
+    assert (code, "as runtests.py says" in output) == (0, True), output
 
 
 def test_python_check_names_a_dependency_the_wheelhouse_lacks(site: ImageBuildContext, project: Path) -> None:

@@ -45,6 +45,7 @@ class GuestSetup:
     `supervisor_digest`: of the image of PID 1, if it has just been looked up.
     `compiler_cache`: how one room uses it.
     `without_layers`: why a layer that the tree asks for is absent, as a clause; '' if none is.
+    `from_elsewhere`: packages that the layers lack, because a manifest takes them from elsewhere than a registry.
     """
 
     image_digest: str
@@ -54,6 +55,7 @@ class GuestSetup:
     submodules: bool = False
     lfs: bool = False
     without_layers: str = ""
+    from_elsewhere: tuple[str, ...] = ()
     supervisor_digest: str = ""
     first_ids: tuple[int, int] = (0, 0)
     compiler_cache: CompilerCacheUse = NO_COMPILER_CACHE

@@ -25,7 +25,9 @@ from sandbox.git.objects import commit_time, tree_of
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Actor, Task
+from sandbox.models.dependencies import RefusalReason
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.store.records import find_task
@@ -46,9 +48,12 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
     layer_builds = LazyModule("sandbox.workbench.checks.layer_builds")
     manifests = LazyModule("sandbox.workbench.checks.manifests")
 
-VERSION = 3
+VERSION = 4
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
+_ELSEWHERE = frozenset({RefusalReason.URL, RefusalReason.VERSION_CONTROL})
+_NAME = lazy_pattern(r"[^\s<>=!~;\[]*")
+_SHOWN = 5  # packages in a remark
 _NOT_FETCHED = "the packages that the project asks for"
 
 
@@ -137,6 +142,12 @@ def add_layers(
     build_missing = _builder(services, setup, tree, watch, retry=refresh, refresh=refresh)
     describe = _describer(services, setup, tree, watch)
     found = _add_layers(services, setup, profile, tree, (build, describe), refresh=refresh)
+    if names := found.from_elsewhere:
+        rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        watch.warn(
+            f"Left out, for a manifest takes it from elsewhere than a registry: {', '.join(names[:_SHOWN])}{rest}. "
+            "Tests that need it may fail (docs/dependencies.md, What of a manifest is refused)."
+        )
     return replace(found, without_layers=next(iter(absent), ""))
 
 
@@ -291,7 +302,7 @@ def _add_layers(
 ) -> GuestSetup:
     store = LayerStore(services.home)
     build, describe = steps
-    layers = []
+    layers, from_elsewhere = [], dict[str, str]()
     for rule in profile.layers:
         source, plan = _find_request(services, setup, rule, tree, describe)
         request = source.request
@@ -303,7 +314,11 @@ def _add_layers(
             layer = build(rule, request, plan) if plan else None
         if layer:
             layers.append(_mount(store, layer))
-    return replace(setup, layers=tuple(layers))
+            refused = (entry for entry in store.list_refused(request) if entry.reason in _ELSEWHERE)
+            for entry in refused:  # several lists may have one package
+                name = _NAME.match(entry.text)
+                from_elsewhere.setdefault(name[0] if name else "", f"{entry.text} ({entry.reason.value})")
+    return replace(setup, layers=tuple(layers), from_elsewhere=tuple(from_elsewhere.values()))
 
 
 def _find_request(

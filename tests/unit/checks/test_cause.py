@@ -229,6 +229,7 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
         ("WARNING: Retrying (Retry(total=4, connect=None, read=None)) after connection broken by", "network"),
         ("[ERROR] Failed: Could not transfer artifact a:b:pom:1 from/to central (https://r.example)", "network"),
         ("   > Could not GET 'https://r.example/x.pom'.", "network"),
+        ("E       locale.Error: unsupported locale setting", "locales-all"),
     ],
 )
 def test_a_thing_of_the_environment_that_is_not_there_is_named(line: str, words: str) -> None:
@@ -363,6 +364,24 @@ def test_a_missing_module_comes_with_a_way_to_add_it(out: str, way: str, *, decl
     assert ("'msgspec'" in cause.sentence, way in cause.sentence, "(docs/" in cause.sentence) == (True, True, True)
 
 
+def test_a_missing_command_of_a_script_is_due_to_the_fetch_that_failed() -> None:
+    """Control: that of another check is not."""
+    found = failed(127, err="sh: 1: jest: not found")
+    for argv, words in (("sandbox-node-check", WITHOUT), ("make", "add a Debian package")):
+        cause = find_cause(CHECK.model_copy(update={"argv": (argv,)}), found, lambda _: False, WITHOUT)
+        assert cause is not None
+        assert words in cause.sentence
+
+
+def test_what_a_script_that_ran_once_more_said_the_first_time_is_no_cause() -> None:
+    """Control: what it says the second time, or if it ran once, is."""
+    refused = "Error: EROFS: read-only file system, open '/sandbox-layers/node/node_modules/a/b'\n"
+    again = "sandbox-node-check: a package writes into its own folder: the packages are copied\n"
+    assert why(failed(out=refused, err=f"{refused}{again}ReferenceError: x is not defined")).kind is CODE
+    assert "into its own folder" in why(failed(out=refused)).sentence
+    assert "into its own folder" in why(failed(err=f"{again}{refused}")).sentence
+
+
 def test_other_causes_are_not_put_down_to_a_fetch_that_failed() -> None:
     said = "a.c:1:10: fatal error: <zlib.h>: No such file or directory"
     found = failed(err=said)
@@ -388,6 +407,15 @@ def test_failing_tests_are_the_codes_though_others_print_such_words() -> None:
     assert why(failed(1, report=report(NO_NETWORK))).kind is ENVIRONMENT
     many = Report(tests=90, failures=80, errors=0, skipped=0, failed=report(NO_NETWORK).failed)
     assert why(failed(1, report=many)).kind is CODE, "the others are not known"
+
+
+def test_a_cause_of_all_failures_that_are_known_is_said_of_these() -> None:
+    """Control: not if one failed otherwise."""
+    locale = ("a", 'failed on setup with "locale.Error: unsupported locale setting"')
+    found = why(failed(1, report=report(locale, locale, tests=59).model_copy(update={"errors": 40})))
+    assert found.sentence.startswith("42 of 59 tests failed, the first 2 because the image has no locale")
+    found = why(failed(1, report=report(locale, ASSERTION, tests=59).model_copy(update={"errors": 40})))
+    assert found.sentence == "42 of 59 tests failed"
 
 
 def test_a_collection_error_is_read_from_the_output() -> None:

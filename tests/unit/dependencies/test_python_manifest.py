@@ -214,6 +214,42 @@ def test_of_a_workspace_without_a_project_of_its_own_all_packages_are_needed() -
     assert [found.text for found in manifest.refused] == ["deep", "far"]
 
 
+def test_linters_that_are_plugins_are_left_out_where_pytest_takes_those_that_are_there() -> None:
+    """Control: elsewhere its settings may name their options."""
+    text = '[project]\nname = "p"\n[dependency-groups]\ntest = ["pytest-ruff", "pytest-mypy", "pytest-cov"{}]\n'
+    for more, found in ((', "pytest-enabler"', ["pytest-cov", "pytest-enabler"]), ("", ["pytest-ruff", "pytest-mypy"])):
+        manifest = select_requirements(read(pyproject__toml=text.format(more)))
+        assert names(manifest, TEST)[:2] == found
+
+
+def test_packages_that_poetry_takes_by_a_path_of_the_tree_are_read_and_not_asked_for() -> None:
+    """Controls: a path out of the tree, an archive, and a git reference are refused."""
+    git = '{git = "https://elsewhere.example"}'
+    files: dict[str, str | bytes] = {
+        "pyproject.toml": '[tool.poetry]\nname = "app"\n[tool.poetry.dependencies]\npython = "^3.11"\n'
+        'one = {path = "libs/one", develop = true, extras = ["fast"]}\nout = {path = "../out"}\n'
+        f'file = {{path = "libs/file.whl"}}\nfar = {git}\ntwo = [{{version = "^1", python = "<3"}}, {git}]\n'
+        '[tool.poetry.group.dev.dependencies]\nhelp = {path = "tests/help"}\n'
+        '[tool.poetry.group.docs.dependencies]\npages = {path = "docs"}\n',
+        "libs/one/pyproject.toml": '[tool.poetry]\nname = "One"\n[tool.poetry.dependencies]\na = "^1"\n'
+        'b = {version = "*", optional = true}\ndeep = {path = "../deep"}\n[tool.poetry.extras]\nfast = ["b"]\n'
+        '[build-system]\nrequires = ["poetry-core"]\n',
+        "libs/deep/pyproject.toml": '[project]\nname = "deep"\ndependencies = ["c"]\n',
+        "tests/help/pyproject.toml": '[tool.poetry]\nname = "help"\n[tool.poetry.dependencies]\nd = "*"\n',
+        "docs/pyproject.toml": '[tool.poetry]\nname = "pages"\n',
+        "poetry.lock": '[[package]]\nname = "one"\nversion = "0.1.0"\n[package.source]\ntype = "directory"\n',
+    }
+    manifest = read_python_manifest(reader(files))
+    assert (names(manifest, RUNTIME), names(manifest, BUILD)) == (["two", "a", "c", "b"], ["poetry-core"])
+    assert names(manifest, TEST) + names(manifest, DEVELOPMENT) == ["d"]
+    assert [(found.text.split()[0], found.reason) for found in manifest.refused] == [
+        ("out", RefusalReason.PATH),
+        ("file", RefusalReason.PATH),
+        ("far", RefusalReason.VERSION_CONTROL),
+        ("two", RefusalReason.VERSION_CONTROL),
+    ]
+
+
 def test_of_a_large_workspace_all_that_is_promised_is_read_and_the_rest_refused_by_name() -> None:
     """With its lock file, and other manifests of the root."""
     member = '[project]\nname = "m{n}"\ndependencies = ["a{n}"]\n'

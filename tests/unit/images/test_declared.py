@@ -54,16 +54,18 @@ def test_packages_of_a_workspace_are_those_of_its_patterns_and_of_paths_in_the_t
     root = tmp_path / "root"
     texts = {
         ".": '[tool.uv.workspace]\nmembers = ["libs/*", "plain", "."]\nexclude = ["libs/old"]\n'
-        '[tool.uv.sources]\nout = {path = "../out"}\none = [{workspace = true}, {path = "by/path"}]\n',
+        '[tool.uv.sources]\nout = {path = "../out"}\none = [{workspace = true}, {path = "by/path"}]\n'
+        '[tool.poetry.dependencies]\npython = "^3"\nfile = {path = "x.whl"}\n[tool.poetry.group.dev.dependencies]\n'
+        'help = {path = "help", develop = true}\n',
         "libs/one": '[tool.uv.sources]\nroot = {path = "../.."}\nmore = {path = "../../more"}\n',
-        "libs/old": "", "libs/.hidden": "", "libs/node_modules": "", "plain": "", "by/path": "", "more": "",
+        "libs/old": "", "libs/.hidden": "", "libs/node_modules": "", "plain": "", "by/path": "", "more": "", "help": "",
         "../out": "",
     }  # fmt: skip
     for folder, text in texts.items():
         (root / folder).mkdir(parents=True, exist_ok=True)
         (root / folder / "pyproject.toml").write_text(text)
     (root / "libs/empty").mkdir()
-    assert program.members(root) == ["libs/one", "plain", "by/path", "more"]
+    assert program.members(root) == ["libs/one", "plain", "by/path", "help", "more"]
 
 
 def test_extensions_stand_beside_their_sources_and_what_the_project_brings_stays(

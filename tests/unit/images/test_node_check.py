@@ -54,6 +54,82 @@ def test_what_lists_no_members_has_none(listed: str, check: Check) -> None:
     assert check(workspace=listed) == (65, [])
 
 
+def test_packages_that_write_into_their_own_folder_are_copied_and_the_script_runs_once_more(tmp_path: Path) -> None:
+    """Until the layer is another one. The layer stays as it is. Controls: a script that fails otherwise, or says it of
+    another folder, runs once.
+    """
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    layer, root = tmp_path / "layer", tmp_path / "root"
+    for package in ("writer", "@s/user"):
+        (layer / "node_modules" / package).mkdir(parents=True)
+    folder = layer.as_posix()
+    (layer / "node_modules/writer/cli.js").write_text(
+        f"""#!/usr/bin/env node
+const path = require('path'), here = __dirname
+console.log('ran', path.relative({str(tmp_path)!r}, here))
+if (!here.startsWith('{folder}/')) require('fs').writeFileSync(path.join(here, 'own'), '')
+else if (process.argv[2]) process.exit(console.log(process.argv[2]) || 3)
+else throw new Error("EROFS: read-only file system, open '" + here + "/own'")
+"""
+    )
+    (layer / "node_modules/writer/cli.js").chmod(0o755)
+    (layer / "node_modules/.bin").mkdir()
+    (layer / "node_modules/.bin/writer").symlink_to("../writer/cli.js")
+    (root / "node_modules/brought").mkdir(parents=True)
+
+    def check(script: str) -> tuple[int, list[str]]:
+        (root / "package.json").write_text(json.dumps({"scripts": {"test": script}}))
+        environment = {**os.environ, "SANDBOX_NODE_LAYER": folder}
+        done = subprocess.run([PROGRAM, "test"], cwd=root, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, [line[4:] for line in done.stdout.splitlines() if line.startswith("ran ")]
+
+    in_layer, in_tree = "layer/node_modules/writer", "root/node_modules/writer"
+    assert check("writer other") == (3, [in_layer])
+    assert check("writer \"EROFS: read-only file system, open '/elsewhere/own'\"") == (3, [in_layer])
+    assert check("sleep 9 & writer") == (0, [in_layer, in_tree])
+    assert check("writer") == (0, [in_tree])
+    assert sorted(path.name for path in (layer / "node_modules/writer").iterdir()) == ["cli.js"]
+    assert (root / "node_modules/@s/user").is_dir()
+    assert not (root / "node_modules/@s/user").is_symlink()
+
+    layer.rename(tmp_path / "old")
+    shutil.copytree(tmp_path / "old", layer, symlinks=True)
+    shutil.rmtree(layer / "node_modules/@s")
+    assert check("writer other") == (3, [in_layer])
+    assert not (root / "node_modules/@s/user").exists()
+    assert (root / "node_modules/brought").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("scripts", "ran"),
+    [
+        ({"install": "echo ran 1; exit 1", "postinstall": "echo ran 2", "prepare": "echo ran 3"}, ["1", "2", "3"]),
+        ({"prepare": "echo ran not", "prebuild": "echo ran 1", "build": "echo ran 2"}, ["1", "2"]),
+        ({"preinstall": "echo ran not", "prepare": "husky install || echo ran not"}, []),
+        ({"preinstall": ":", "binding.gyp": ""}, []),
+        ({"binding.gyp": ""}, ["node-gyp rebuild"]),
+    ],
+    ids=["installation", "build", "hooks of git", "no", "native"],
+)
+def test_a_build_runs_what_npm_runs_after_an_installation(
+    scripts: dict[str, str], ran: list[str], tmp_path: Path
+) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    if "binding.gyp" in scripts:
+        (tmp_path / "binding.gyp").touch()
+    (tmp_path / "node-gyp").write_text('#!/bin/sh\necho "ran node-gyp $1"\n')
+    (tmp_path / "node-gyp").chmod(0o755)
+    (tmp_path / "package.json").write_text(json.dumps({"scripts": scripts}))
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [PROGRAM, "build"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, [line[4:] for line in done.stdout.splitlines() if line.startswith("ran ")]) == (0, ran)
+    assert ("install failed, going on" in done.stderr) == ("exit 1" in scripts.get("install", ""))
+
+
 ALL = "packages:\n  - lib/**\n  - other\n"
 
 

@@ -25,7 +25,7 @@ def load_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Mo
 
 def write(files: Mapping[str, str]) -> None:
     for name, text in files.items():
-        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text)
 
 
@@ -48,6 +48,9 @@ def write(files: Mapping[str, str]) -> None:
         {"noxfile.py": "def lint(session):\n    session.run('python', 'tests/lint.py')\n"},
         {"noxfile.py": "def tests(session):\n    session.run('python', 'tests/run.py', find())\n"},
         {"noxfile.py": "def tests(:\n"},
+        {"tox.ini": TOX.format(commands="python setup.py test")},
+        {"x/tests/__main__.py": "import unittest\n", "y/test_one.py": ""},
+        {"x/tests/__main__.py": "import y\n", ".venv/tests/__main__.py": "import unittest\n"},
         {"runtests.py": "import os\n"},
         {"pyproject.toml": "not toml"},
     ],
@@ -91,6 +94,7 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
             [[PY, "-m", "x test", "a b"]],
             "/work",
         ),
+        ({"tox.toml": '[env_run_base]\ncommands = [["python", "-m", "x.test"]]\n'}, [[PY, "-m", "x.test"]], "."),
         (
             {"noxfile.py": "def test(session):\n    session.install('x')\n    session.run('python', '-m', 'x.test')\n"},
             [[PY, "-m", "x.test"]],
@@ -98,6 +102,9 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
         ),
         ({"manage.py": "os.environ['DJANGO_SETTINGS_MODULE'] = 'x'\n"}, [[PY, "manage.py", "test"]], "."),
         ({"tests/runtests.py": "import django\n"}, [[PY, "runtests.py"]], "tests"),
+        ({"x/tests/__main__.py": "import unittest\n", "x/tests/smoke.py": ""}, [[PY, "-m", "x.tests"]], "."),
+        ({"src/x/test/__main__.py": "from unittest import main\n"}, [[PY, "-m", "x.test"]], "."),
+        ({"runtests.py": "import unittest\n", "tests/test_one.py": ""}, [[PY, "runtests.py"]], "."),
     ],
 )
 def test_the_projects_own_way_is_taken(
@@ -108,6 +115,13 @@ def test_the_projects_own_way_is_taken(
     root = str(Path.cwd())
     assert [[word.replace(root, "<root>") for word in argv] for argv in plan.commands] == commands
     assert plan.folder == folder
+
+
+def test_files_that_pytest_does_not_look_for_are_named_if_there_are_no_others(program: ModuleType) -> None:
+    write({"tests.py": "import unittest\n", "x/test.py": "import pytest\n", "x/tests.py": ""})
+    assert program.choose("/work", []) == program.Plan(files=["tests.py", "x/test.py"])
+    write({"x/test_one.py": ""})
+    assert program.choose("/work", []) == program.Plan()
 
 
 def test_arguments_take_the_place_of_those_of_tox(program: ModuleType) -> None:
