@@ -6,6 +6,7 @@ The rule for lazy imports, and which modules they are for, is in docs/architectu
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 
@@ -16,4 +17,4 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self._name), attribute)
+        return getattr(sys.modules.get(self._name) or importlib.import_module(self._name), attribute)

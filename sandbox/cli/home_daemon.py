@@ -60,7 +60,7 @@ def serve(
     Commands on this home run in the daemon from then on, with the same result. It also serves MCP, a JSON API, events
     and metrics, at a Unix socket in the home and with --http over the network, where each request needs the token.
 
-    Exits with 4 if another daemon serves the home, and --status with 1 if there is none.
+    Exits with 4 if another daemon serves the home, and --status with 1 if none serves it yet.
     """
     chosen = [name for name, value in instead.items() if value]
     if len(chosen) > 1:
@@ -76,10 +76,11 @@ def _show(invocation: Invocation, _chosen: bool) -> int:
     if found is None:
         invocation.emit({"daemon": None}, lambda: click.echo("No daemon serves this home."))
         return 1
+    does = "is starting on" if found.is_starting else "serves"
     where = f" at {found.url}" if found.url else ""
-    text = f"Process {found.pid} (version {found.version}) serves this home{where} since {found.started_at:%F %T} UTC."
+    text = f"Process {found.pid} (version {found.version}) {does} this home{where} since {found.started_at:%F %T} UTC."
     invocation.emit({"daemon": found.model_dump(mode="json")}, lambda: click.echo(text))
-    return 0
+    return 1 if found.is_starting else 0
 
 
 def _stop(invocation: Invocation, _chosen: bool) -> int:
@@ -111,7 +112,8 @@ def _end(home: Path, found: DaemonRecord) -> None:
     with suppress(ProcessLookupError):
         pidfd = os.pidfd_open(found.pid)
         try:
-            if _find(home) == found:  # else the id may be another process's by now
+            now = _find(home)
+            if now is not None and now.pid == found.pid:  # else the id may be another process's by now
                 signal.pidfd_send_signal(pidfd, signal.SIGTERM)
             ended, _, _ = select.select([pidfd], [], [], _STOP_S)
         finally:
@@ -127,9 +129,9 @@ def _home(invocation: Invocation) -> Path:
 
 
 def _find(home: Path) -> DaemonRecord | None:
-    from sandbox.daemon.place import find_daemon  # noqa: PLC0415 - as above
+    from sandbox.daemon.place import find_owner  # noqa: PLC0415 - as above
 
-    return find_daemon(home)
+    return find_owner(home)
 
 
 def _make_parts(
@@ -143,7 +145,6 @@ def _make_parts(
     from sandbox.store.token_file import read_token  # noqa: PLC0415 - as above
 
     home = Home(_home(invocation))
-    home.prepare()
     host, port = tcp.parse_address(address or "127.0.0.1:0")
     tcp.require_loopback(host, token_file)
     token_path = token_file or home.root / tcp.TOKEN_FILE
@@ -163,7 +164,6 @@ def _make_parts(
             return serve_http_process(controllers, HttpOptions(host, bound, token), HttpSockets(api, http))
 
     return Parts(
-        home=home.root,
         program=program,
         run_command=main,
         open_http=lambda: tcp.open_listener(host, port) if address else None,
@@ -175,14 +175,18 @@ def _make_parts(
 def _run(
     invocation: Invocation, address: str | None, token_file: Path | None, approvals: Literal["policy", "auto"]
 ) -> None:
-    from sandbox.daemon.place import require_unserved  # noqa: PLC0415 - as above
+    from sandbox.daemon.place import begin, require_unserved  # noqa: PLC0415 - as above
+    from sandbox.store.home import Home  # noqa: PLC0415 - as above
 
-    require_unserved(_home(invocation))
+    home = Home(_home(invocation))
+    require_unserved(home.root)
+    home.prepare()
+    locked = begin(home.root, os.environ)
     from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - as above
     from sandbox.daemon.main_process import Daemon  # noqa: PLC0415 - as above
 
     configure_logs(invocation.add_home)
-    daemon = Daemon(_make_parts(invocation, address, token_file, approvals))
+    daemon = Daemon(locked, _make_parts(invocation, address, token_file, approvals))
     where = f" at {daemon.url} - `sandbox dashboard` opens it in a browser" if daemon.url else ""
-    note(f"serving {_home(invocation)}{where}; end with Ctrl-C or `sandbox serve --stop`")
+    note(f"serving {home.root}{where}; end with Ctrl-C or `sandbox serve --stop`")
     daemon.run()

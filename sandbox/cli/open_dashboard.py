@@ -36,8 +36,8 @@ def _home(invocation: Invocation) -> Path:
 
 
 def _ask_for_link(home: Path) -> str:
-    """Raises: `not_found` if no daemon serves this home; `invalid_input` if it does not serve HTTP; `conflict` if
-    another program would get the link.
+    """Raises: `not_found` if no daemon serves this home; `invalid_input` if it does not serve HTTP; `conflict` if it
+    only starts, or another program would get the link.
     """
     from sandbox.daemon.api_client import post  # noqa: PLC0415 - as above
 
@@ -49,6 +49,6 @@ def _ask_for_link(home: Path) -> str:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             "The daemon of this home does not serve HTTP",
-            hint="Stop it, and start it with an address: sandbox serve --http 127.0.0.1:0",
+            hint="Stop it, and start it with an address: sandbox serve --http 127.0.0.1:8765",
         )
     return str(url)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
+from sandbox.cli.time_format import format_for_listing
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def drain(invocation: Invocation) -> None:
 
 
 def _show(spares: tuple[Task, ...]) -> None:
-    rows = [[spare.id, spare.repo_id, spare.base_commit[:12], spare.created_at.isoformat()] for spare in spares]
+    rows = [[spare.id, spare.repo_id, spare.base_commit[:12], format_for_listing(spare.created_at)] for spare in spares]
     show_table(["SPARE", "REPOSITORY", "BASE", "SINCE"], [[one_line(cell) for cell in row] for row in rows])
 
 

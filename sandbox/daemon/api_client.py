@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.daemon.peers import identify_peer, is_same_user
-from sandbox.daemon.place import API_SOCKET, folder_of
+from sandbox.daemon.place import API_SOCKET, find_owner, folder_of
 from sandbox.errors import ErrorCode, SandboxError
 
 _TIMEOUT_S = 30.0
@@ -37,18 +37,29 @@ class _DaemonConnection(http.client.HTTPConnection):
             raise PermissionError("the daemon is another user's")
 
 
+def _no_answer_error(home: Path, error: Exception) -> SandboxError:
+    owner = find_owner(home)
+    if owner is not None and owner.is_starting:
+        return SandboxError(
+            ErrorCode.CONFLICT,
+            f"Process {owner.pid} is starting on the home {home}, and does not serve it yet",
+            hint="Try again in a few seconds; `sandbox serve --status` says when it serves.",
+        )
+    return SandboxError(
+        ErrorCode.NOT_FOUND,
+        f"No daemon of yours serves the home {home}",
+        details="" if owner is None else str(error)[:200],
+        hint="Start one: sandbox serve --http 127.0.0.1:8765",
+    )
+
+
 def post(home: Path, path: str) -> dict[str, Any]:
-    """The JSON answer to an empty request. Raises: `not_found` if no daemon answers."""
+    """The JSON answer to an empty request. Raises: `not_found` if no daemon answers, `conflict` if it only starts."""
     connection = _DaemonConnection(home)
     try:
         connection.request("POST", path)
         return dict(json.loads(connection.getresponse().read(_MOST_BYTES)))
     except (OSError, http.client.HTTPException, ValueError, TypeError) as error:
-        raise SandboxError(
-            ErrorCode.NOT_FOUND,
-            f"No daemon of yours serves the home {home}",
-            details=str(error)[:200],
-            hint="Start one: sandbox serve --http 127.0.0.1:0",
-        ) from error
+        raise _no_answer_error(home, error) from error
     finally:
         connection.close()

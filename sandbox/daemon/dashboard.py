@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, LoopbackPort, Ses
 from sandbox.daemon.forms import CHOICES, TASK_ACTIONS, read_form
 from sandbox.daemon.guards import RIGHTS
 from sandbox.daemon.home_pages import read_approvals, read_home, read_host, read_storage
+from sandbox.daemon.kept_answers import KeptAnswers
 from sandbox.daemon.page_templates import HEADERS, render, serve_static
 from sandbox.daemon.task_pages import read_pull_request, read_run, read_task
 from sandbox.daemon.tcp_peers import is_other_user
@@ -44,6 +45,7 @@ class Dashboard:
     sessions: Sessions
     url: str
     port: LoopbackPort | None = None
+    kept: KeptAnswers = field(default_factory=KeptAnswers)
 
     def routes(self) -> list[Route]:
         """All paths of the dashboard."""
@@ -59,8 +61,10 @@ class Dashboard:
             Route("/runs/{run_id}", partial(self._show, "run", read_run)),
             Route("/approvals", partial(self._show, "approvals", read_approvals)),
             Route("/approvals/{approval_id}", self.decide, methods=["POST"]),
-            Route("/host", partial(self._show, "host", read_host)),
-            Route("/storage", partial(self._show, "storage", read_storage)),
+            Route("/host", partial(self._show, "host", partial(read_host, kept=self.kept))),
+            Route("/host/again", partial(self._ask_again, "host"), methods=["POST"]),
+            Route("/storage", partial(self._show, "storage", partial(read_storage, kept=self.kept))),
+            Route("/storage/again", partial(self._ask_again, "storage"), methods=["POST"]),
             Route("/api", partial(self._show, "api", read_api)),
         ]
 
@@ -95,8 +99,9 @@ class Dashboard:
         try:
             values = read(self.person, **request.path_params)
         except SandboxError as error:
-            return _show_error(error, name)
-        return render(name, {**values, "page": name, "form_token": make_form_token(session)})
+            return show_error(error, name)
+        served = {"page": name, "form_token": make_form_token(session), "served_home": self.person.home}
+        return render(name, {**values, **served})
 
     def _find_person(self, request: Request) -> str | None:
         """The session of a person; that of the Unix socket has no cookie, and is our own user's."""
@@ -132,6 +137,14 @@ class Dashboard:
             _act, partial(action, self.person, request.path_params["task_id"], form), "home"
         )
 
+    async def _ask_again(self, page: str, request: Request) -> Response:
+        """Go to a page that asks anew for what takes seconds to find out."""
+        if await read_form(request, self._find_person(request)) is None:
+            return _refuse(_FOREIGN_FORM)
+        answer = self.kept.probes if page == "host" else self.kept.storage
+        answer.forget()
+        return RedirectResponse(f"/{page}", 303, HEADERS)
+
     def follow_task(self, request: Request) -> Response:
         """The events of a task, with the output of its checks (SSE)."""
         if self._find_person(request) is None:
@@ -154,11 +167,12 @@ def _act(act: Callable[[], str], page: str) -> Response:
     try:
         return RedirectResponse(act(), 303, HEADERS)
     except SandboxError as error:
-        return _show_error(error, page)
+        return show_error(error, page)
 
 
-def _show_error(error: SandboxError, page: str) -> Response:
-    return render("error", {"error": error, "page": page}, _STATUS.get(error.code, 503))
+def show_error(error: SandboxError, page: str, status: int | None = None) -> Response:
+    """The page of an error; `status`: None for that of its code."""
+    return render("error", {"error": error, "page": page}, status or _STATUS.get(error.code, 503))
 
 
 async def _stream_task(workbench: Workbench, task_id: str) -> AsyncIterator[str]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from sandbox.daemon.kept_answers import KeptAnswers
 from sandbox.errors import SandboxError
 from sandbox.files.disk_usage import FreeSpace
 from sandbox.models import (
@@ -119,16 +120,18 @@ def read_approvals(person: Workbench) -> Mapping[str, Any]:
     }
 
 
-def read_host(person: Workbench) -> Mapping[str, Any]:
-    """What `doctor`, `top` and `layers list` say, and the file system of the home."""
+def read_host(person: Workbench, kept: KeptAnswers) -> Mapping[str, Any]:
+    """What `doctor`, `top` and `layers list` say, and the file system of the home. `doctor` was asked at `asked_at`."""
     settings = person.settings
     layers, measured = person.layers(), person.last_storage()
+    probes = kept.probes.get(person.doctor)
     return {
         "home": person.home,
         "held": None if measured is None else measured.bytes,
         "held_limit": settings.storage.max_bytes or None,
         "measured_at": None if measured is None else datetime.fromtimestamp(measured.at, UTC),
-        "probes": person.doctor(),
+        "probes": probes.value,
+        "asked_at": probes.at,
         "guests": _read_guests(person),
         "parallel": settings.container.parallel_on_this_host,
         "space": FreeSpace.of(person.home),
@@ -141,9 +144,9 @@ def read_host(person: Workbench) -> Mapping[str, Any]:
     }
 
 
-def read_storage(person: Workbench) -> Mapping[str, Any]:
-    """What `sandbox storage` says. It measures the home when the page is opened."""
-    found = person.storage()
+def read_storage(person: Workbench, kept: KeptAnswers) -> Mapping[str, Any]:
+    """What `sandbox storage` said when the home was measured last."""
+    found = kept.storage.get(person.storage).value
     freed = sum(left.bytes for left in found.reclaimable if left.action is LeftoverAction.REMOVED)
     return {"found": found, "freed_bytes": freed, "logs_limit": person.settings.keep.logs_bytes or None}
 

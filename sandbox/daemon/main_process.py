@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NoReturn
 
 from sandbox.command_client import SOCKET
@@ -29,11 +28,10 @@ from sandbox.daemon.peers import identify_peer, is_same_user
 from sandbox.daemon.place import (
     API_SOCKET,
     DaemonRecord,
-    Inherited,
+    LockedHome,
     hand_over,
     open_socket,
     remove_sockets,
-    take_lock,
     write_record,
 )
 from sandbox.daemon.systemd import notify
@@ -55,7 +53,6 @@ class Parts:
     `serve_http`: serves at these listeners (unix, TCP) until a signal; runs in a process of its own.
     """
 
-    home: Path
     program: Program
     run_command: Callable[[], int]
     open_http: Callable[[], socket.socket | None]
@@ -66,13 +63,12 @@ class Parts:
 class Daemon:
     """One daemon on one home."""
 
-    def __init__(self, parts: Parts) -> None:
-        """Raises: `conflict` if another daemon serves this home; `invalid_input` if a socket cannot be opened."""
-        self._parts = parts
-        inherited = Inherited(os.environ)
-        self._lock = take_lock(parts.home, inherited.lock)
-        self._commands = inherited.sockets.get(SOCKET) or open_socket(parts.home, SOCKET)
-        self._api = inherited.sockets.get(API_SOCKET) or open_socket(parts.home, API_SOCKET)
+    def __init__(self, home: LockedHome, parts: Parts) -> None:
+        """Raises: `invalid_input` if a socket cannot be opened."""
+        self._parts, self._home, self._lock = parts, home.path, home.lock
+        inherited = home.inherited
+        self._commands = inherited.sockets.get(SOCKET) or open_socket(home.path, SOCKET)
+        self._api = inherited.sockets.get(API_SOCKET) or open_socket(home.path, API_SOCKET)
         self._http = inherited.sockets.get("") or parts.open_http()
         self._activated = inherited.activated
         self._children: set[int] = set()
@@ -234,7 +230,7 @@ class Daemon:
 
     def _end(self) -> None:
         notify("STOPPING=1")
-        remove_sockets(self._parts.home, self._activated)
+        remove_sockets(self._home, self._activated)
         self._commands.close()
         if self._server:
             self._end_server()

@@ -87,4 +87,4 @@ def _format_time(at: datetime) -> str:
 
 def _format_amount(value: float, unit: str) -> str:
     """A figure of a chart with its unit."""
-    return format_bytes(value) if unit == "bytes" else f"{value:.4g} {unit}"
+    return format_bytes(value) if unit == "bytes" else f"{round(value, 2):g} {unit}"

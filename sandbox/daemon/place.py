@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISSOCK
 
@@ -23,7 +23,9 @@ from pydantic import ValidationError
 
 from sandbox.command_client import FOLDER, SOCKET
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models.model import Model
+from sandbox.version import __version__
 
 API_SOCKET, LOCK = "api.sock", "lock"
 _BACKLOG = 128
@@ -34,12 +36,13 @@ _OURS = "space-sandbox-own"
 
 
 class DaemonRecord(Model):
-    """Who serves a home. `url`: its HTTP address; '' if it serves its sockets only."""
+    """Who serves a home. `url`: its HTTP address; '' if it serves its sockets only. `is_starting`: not yet."""
 
     pid: int
     version: str
     started_at: datetime
     url: str = ""
+    is_starting: bool = False
 
 
 _FORK_ENDS_S = 2.0
@@ -79,13 +82,13 @@ def take_lock(home: Path, inherited: int | None) -> int:
 
 def require_unserved(home: Path) -> None:
     """A look before the lock is taken, which spares a second daemon its start. Raises: as `take_lock`."""
-    found = find_daemon(home)
+    found = find_owner(home)
     if found is not None and found.pid != os.getpid():  # our own: this program replaces its previous one
         raise _already_served_error(home)
 
 
 def _already_served_error(home: Path) -> SandboxError:
-    found = find_daemon(home)
+    found = find_owner(home)
     who = "Another process" if found is None else f"Process {found.pid}, started at {found.started_at:%F %T} UTC,"
     return SandboxError(
         ErrorCode.CONFLICT,
@@ -96,12 +99,18 @@ def _already_served_error(home: Path) -> SandboxError:
 
 def write_record(lock: int, record: DaemonRecord) -> None:
     """Say in the locked file who holds it."""
-    content = record.model_dump_json().encode()
+    content = record.model_dump_json(exclude_defaults=True).encode()  # an older version knows fewer fields
     os.pwrite(lock, content.ljust(_RECORD_BYTES), 0)
 
 
 def find_daemon(home: Path) -> DaemonRecord | None:
-    """The daemon that serves a home now; None also while it starts and has not written its record yet."""
+    """The daemon that serves a home now; None also while it starts."""
+    found = find_owner(home)
+    return None if found is None or found.is_starting else found
+
+
+def find_owner(home: Path) -> DaemonRecord | None:
+    """The daemon that serves a home now, or starts to."""
     try:
         fd = os.open(folder_of(home) / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -180,6 +189,25 @@ class Inherited:
                     self.activated.add(name)
             else:
                 self.lock = fd
+
+
+@dataclass(frozen=True)
+class LockedHome:
+    """A home that no other daemon may serve while `lock` is open."""
+
+    path: Path
+    lock: int
+    inherited: Inherited
+
+
+def begin(home: Path, environ: os._Environ[str]) -> LockedHome:
+    """Lock the home, and say that a daemon starts: to import what it serves takes seconds. Raises: as `take_lock`."""
+    inherited = Inherited(environ)
+    lock = take_lock(home, inherited.lock)
+    if inherited.lock is None:  # else this process serves it already, with its previous program
+        record = DaemonRecord(pid=os.getpid(), version=__version__, started_at=datetime.now(UTC), is_starting=True)
+        write_record(lock, record)
+    return LockedHome(home, lock, inherited)
 
 
 @contextmanager

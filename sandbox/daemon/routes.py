@@ -5,22 +5,25 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
 from sandbox.agent.transports.address import list_authorities
 from sandbox.daemon.browser_sessions import LoopbackPort, Sessions
-from sandbox.daemon.dashboard import Dashboard
+from sandbox.daemon.dashboard import Dashboard, show_error
 from sandbox.daemon.event_stream import EventHub, stream_events
-from sandbox.daemon.guards import Network, OurUser
+from sandbox.daemon.guards import RIGHTS, Network, OurUser
 from sandbox.daemon.late_mcp import LateMcp
 from sandbox.daemon.metrics import make_registry, show_metrics
 from sandbox.daemon.served_home import Controllers, HttpOptions
 from sandbox.daemon.tool_calls import PREFIX, make_api_routes
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.remotes import is_loopback
 from sandbox.version import __version__
 
@@ -49,7 +52,7 @@ def make_applications(controllers: Controllers, hub: EventHub, options: HttpOpti
         *make_api_routes(agent),
         *dashboard.routes(),
     ]
-    app = Starlette(routes=routes, lifespan=mcp.lifespan)
+    app = Starlette(routes=routes, lifespan=mcp.lifespan, exception_handlers={HTTPException: show_http_error})
     network = Network(app, [*authorities, pages], options.token, partial(_is_person, sessions, pages.encode()))
     return Applications(OurUser(app, authorities[0]), network)
 
@@ -65,6 +68,18 @@ def _is_person(sessions: Sessions, pages: bytes, scope: Scope) -> bool:
     """Whether a request to the dashboard's own name has the cookie of an open session."""
     headers = dict(scope["headers"])
     return headers.get(b"host") == pages and sessions.find(headers.get(b"cookie", b"").decode("latin-1")) is not None
+
+
+def show_http_error(request: Request, error: Exception) -> Response:
+    """For a path that is not served, or not by this method: a page for a person, else a line of text."""
+    status, headers = getattr(error, "status_code", 500), getattr(error, "headers", None)
+    if status == HTTPStatus.NOT_FOUND:
+        brief, hint = f"There is no {request.url.path} here", "docs/serve.md lists the paths of the daemon."
+    else:
+        brief, hint = f"{request.url.path} cannot be asked by {request.method}", "docs/serve.md says how."
+    if request.scope.get(RIGHTS) == "person":
+        return show_error(SandboxError(ErrorCode.NOT_FOUND, brief, hint=hint), "", status)
+    return PlainTextResponse(f"{brief}.\n{hint}\n", status, headers)
 
 
 def show_health(_request: Request) -> Response:

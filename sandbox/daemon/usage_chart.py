@@ -6,6 +6,7 @@ in it, so it may be many times that limit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -62,6 +63,7 @@ def _draw(name: str, unit: str, values: list[tuple[float, float]], limit: float 
     highest = max(value for _, value in values)
     is_near = limit is not None and highest > limit * _LIMIT_SHARE
     top = (max(highest, limit or 0.0) if is_near else highest or limit or 1.0) * _HEADROOM
+    top = math.ceil(top) if unit == "processes" else top  # there is no half of one
     limit_y = round(HEIGHT - limit / top * HEIGHT, 1) if limit is not None and limit <= top else None
     length = values[-1][0] or 1.0
     return Chart(name, unit, " ".join(_points(values, top, length)), highest, limit, limit_y, top, length)

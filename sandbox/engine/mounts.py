@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,10 @@ def invisible_files_error(details: str) -> SandboxError:
     )
 
 
-def parse_mount_devices(mountinfo: str) -> dict[str, str]:
+@lru_cache(maxsize=4)  # a check looks twice at the guest's, and the host's is often that of the last check
+def parse_mount_devices(mountinfo: str) -> Mapping[str, str]:
     """Map each mount point to its device ('major:minor'); pure. Of several mounts at one point the last counts."""
-    lines = (line.split(" ") for line in mountinfo.split("\n"))  # the kernel escapes space and newline in paths
+    lines = (line.split(" ", _MOUNT_POINT + 1) for line in mountinfo.split("\n"))  # a space in a path is escaped
     rows = (fields for fields in lines if len(fields) > _MOUNT_POINT)
     return {unescape(f[_MOUNT_POINT]): f[_DEVICE] for f in rows}
 
@@ -86,7 +88,7 @@ def require_mounts(
         guest = _read_gofer_table(pid, proc, groups) or guest
     if not guest:
         return
-    mounts = [{**m, "Source": os.path.realpath(m["Source"])} for m in options["HostConfig"]["Mounts"]]  # as the table
+    mounts = [{**m, "Source": _find_real_path(m["Source"])} for m in options["HostConfig"]["Mounts"]]  # as the table
     if absent := find_missing_mounts(guest, [mount["Target"] for mount in mounts]):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
@@ -99,6 +101,18 @@ def require_mounts(
             f"The engine does not see what the controller mounted for {', '.join(other)}; the guest was stopped",
             hint="They have different mount tables: set workspaces.worktree = 'plain' and create a new task.",
         )
+
+
+def _find_real_path(path: str) -> str:
+    """As `os.path.realpath`, which asks for each part of a path; of what exists the kernel says it at once."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return os.path.realpath(path)
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - text in, text out
+    finally:
+        os.close(fd)
 
 
 def _read_gofer_table(pid: int, proc: Path, groups: Path) -> str:

@@ -71,11 +71,11 @@ def compare_readings(before: PressureReading, after: PressureReading) -> Pressur
 
 
 def _read_sums(folder: Path, suffix: str = "") -> WaitSums:
-    cpu, memory, disk = (_read_sum(folder / f"{name}{suffix}") for name in ("cpu", "memory", "io"))
+    cpu, memory, disk = (_read_sum(f"{folder}/{name}{suffix}") for name in ("cpu", "memory", "io"))
     return WaitSums(cpu_s=cpu, memory_s=memory, io_s=disk)
 
 
-def _read_sum(path: Path) -> float | None:
+def _read_sum(path: str) -> float | None:
     """Without PSI (`CONFIG_PSI`, `psi=1`) the file is missing, or reading it fails with EOPNOTSUPP."""
     try:
         with io.FileIO(path) as file:

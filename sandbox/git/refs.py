@@ -10,6 +10,7 @@ import os
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
 from sandbox.git.objects import parse_object_id, peel
 from sandbox.git.process import Git
+from sandbox.git.ref_files import read_ref_file
 from sandbox.lazy_pattern import lazy_pattern
 
 _REF = lazy_pattern(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
@@ -42,10 +43,14 @@ def resolve_ref(git: Git, full_name: str) -> str | None:
 
 
 def resolve_ref_to_commit(git: Git, full_name: str) -> str | None:
-    """The commit behind a full ref name, or None. One process where the ref names a commit, whose tree it also finds.
+    """The commit behind a full ref name, or None. One process where the ref names a commit, whose tree it also finds;
+    none for a commit that was seen before.
 
     `full_name` has no characters of patterns: `require_ref_name`.
     """
+    known = read_ref_file(git.git_dir, full_name)
+    if known and git.cache.trees.get(known):  # it is the id of a commit
+        return known
     listed = git.attempt("for-each-ref", f"--format={_REF_FORMAT}", full_name)
     if listed.code != 0:  # a missing object, of this ref or of one below it
         oid = resolve_ref(git, full_name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sandbox.document_errors import describe_errors
-from sandbox.engine.build_context import is_executable, list_context_files
+from sandbox.engine.build_context import is_executable, stat_context_files
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
@@ -79,16 +79,11 @@ def read_catalogue(home: Home) -> dict[str, Recipe]:
 
 def read_lineage(home: Home, name: str) -> tuple[Recipe, ...]:
     """Return the same as `lineage`, but read only the recipes of this lineage. Raises: as `lineage`."""
-    if not has_recipe(home, name):
-        return lineage(read_catalogue(home), name)  # its error names all that there are
-    recipes: dict[str, Recipe] = {}
-    wanted = name
-    while name not in recipes and has_recipe(home, name):
-        roots = _roots(home)
-        folder = next(root / name for root in reversed(roots) if _is_recipe(root / name))
+    roots, recipes, wanted = _roots(home), dict[str, Recipe](), name
+    while name not in recipes and (folder := _find_folder(roots, name)):
         recipes[name] = _read_or_explain(folder, roots)
         name = recipes[name].parent
-    return lineage(recipes, wanted)
+    return lineage(recipes or read_catalogue(home), wanted)  # its error names all that there are
 
 
 def _roots(home: Home) -> tuple[Path, Path]:
@@ -97,7 +92,14 @@ def _roots(home: Home) -> tuple[Path, Path]:
 
 def has_recipe(home: Home, name: str) -> bool:
     """Whether the catalogue has this name, without reading a recipe."""
-    return IMAGE_NAME.fullmatch(name) is not None and any(_is_recipe(root / name) for root in _roots(home))
+    return _find_folder(_roots(home), name) is not None
+
+
+def _find_folder(roots: Sequence[Path], name: str) -> Path | None:
+    """The folder of a recipe: the operator's replaces a shipped one."""
+    if not IMAGE_NAME.fullmatch(name):
+        return None
+    return next((folder for root in reversed(roots) if _is_recipe(folder := root / name)), None)
 
 
 def _is_recipe(folder: Path) -> bool:
@@ -223,11 +225,10 @@ _Stamp = tuple[str, int, int, int, int, int]
 
 
 def _stamps(folder: Path) -> tuple[_Stamp, ...]:
-    found = []
-    for relative in list_context_files(folder):
-        seen = (folder / relative).stat()
-        found.append((relative, seen.st_mode, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
-    return tuple(found)
+    return tuple(
+        (relative, seen.st_mode, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+        for relative, seen in sorted(stat_context_files(folder).items())
+    )
 
 
 @lru_cache(maxsize=64)

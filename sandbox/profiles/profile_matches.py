@@ -55,9 +55,13 @@ def find_near_profiles(profiles: Mapping[str, Profile], read: ReadBaseFile) -> t
 
 def _match_profile(profile: Profile, read: ReadBaseFile) -> ProfileMatch | None:
     rules = profile.detect
-    required = [_match_marker(marker, read) for marker in rules.all]
+    required = []
+    for marker in rules.all:
+        if not (text := _match_marker(marker, read)):
+            return None
+        required.append(text)
     others = {marker: text for marker in rules.any if (text := _match_marker(marker, read))}
-    if not all(required) or (rules.any and not others) or not rules.markers:
+    if (rules.any and not others) or not (required or others):
         return None
     weights = [profile.priority if marker.priority is None else marker.priority for marker in others]
     return ProfileMatch(profile, max(weights, default=profile.priority), _explain([*required, *others.values()]))

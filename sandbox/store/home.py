@@ -89,7 +89,7 @@ class Home:
     def repositories(self) -> Path:
         return self.root / "repositories"
 
-    @property
+    @cached_property  # an operation asks for it several times
     def registry(self) -> Path:
         return self.repositories / "registry.json"
 
@@ -102,7 +102,7 @@ class Home:
         """The constant file that hides `.git` in every guest."""
         return self.ensure_file("gitmask", GIT_MASK)
 
-    @property
+    @cached_property  # as above
     def spare(self) -> Path:
         """Files that are deleted when a full disk would stop what frees space."""
         return self.repositories / "spare"

@@ -178,7 +178,8 @@ def remove_with_mounts(folder: Path) -> None:
 
 def measure_own_disk(layers: Path) -> FreeSpace:
     """Free space of the disk, and what its worktree uses of it. Raises: OSError."""
-    seen, spare = FreeSpace.of(layers / _MOUNT), _measure_spare(layers / _MOUNT)
+    place = layers / _MOUNT
+    seen, spare = FreeSpace.of(place), _measure_spare(place)
     return FreeSpace(
         used_bytes=max(seen.used_bytes - spare.bytes, 0),
         used_files=max(seen.used_files - spare.files - _SYSTEM_FILES, 0),
@@ -248,5 +249,5 @@ def _create_spare(place: Path) -> None:
 
 def _measure_spare(place: Path) -> DiskUse:
     with suppress(OSError):
-        return DiskUse((place / _SPARE / "0").stat().st_blocks * 512, _SPARE_FILES + 1)
+        return DiskUse(os.stat(f"{place}/{_SPARE}/0").st_blocks * 512, _SPARE_FILES + 1)  # noqa: PTH116 - called often
     return DiskUse()

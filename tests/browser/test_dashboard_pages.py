@@ -89,6 +89,8 @@ def test_the_checker_finds_what_is_wrong(site: Site, page: Page) -> None:
 @pytest.fixture(scope="module")
 def hostile(site: Site) -> Iterator[FilledPages]:
     pages = FilledPages(site.desk, PAYLOAD)
+    site.kept.probes.forget()  # other pages had their words
+    site.kept.storage.forget()
     yield pages
     pages.close()
 

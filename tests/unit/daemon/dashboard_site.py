@@ -10,10 +10,12 @@ from typing import Any
 
 import httpx2
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 
 from sandbox.daemon.browser_sessions import COOKIE, Sessions
 from sandbox.daemon.dashboard import Dashboard
 from sandbox.daemon.guards import Network
+from sandbox.daemon.routes import show_http_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import (
     ApprovalScope,
@@ -81,7 +83,9 @@ class Site:
     def __init__(self, desk: Desk, person: Workbench, port: int) -> None:
         self.desk, self.person, self.sessions = desk, person, Sessions()
         self.url = f"http://127.0.0.1:{port}"
-        routes = Starlette(routes=Dashboard(person, self.sessions, self.url).routes())
+        dashboard = Dashboard(person, self.sessions, self.url)
+        self.kept = dashboard.kept
+        routes = Starlette(routes=dashboard.routes(), exception_handlers={HTTPException: show_http_error})
         self.app = Network(routes, [f"127.0.0.1:{port}"], "t" * 40, self.is_person)
 
     def is_person(self, scope: Any) -> bool:

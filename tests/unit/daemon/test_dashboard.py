@@ -65,6 +65,10 @@ def test_each_page_is_shown_to_a_person_and_to_nobody_else(site: Site) -> None:
         assert client.get(f"{site.url}/tasks/task-00000000-0000-4000-8000-000000000000").status_code == 404
         assert client.get(f"{site.url}/runs/..%2f..%2fregistry").status_code == 404
         assert client.get(f"{site.url}/static/..%2fhome.html").status_code == 404
+        absent = client.get(f"{site.url}/nothing")
+        assert (absent.status_code, "There is no /nothing here" in absent.text) == (404, True)
+        assert '<nav aria-label="Pages">' in absent.text
+        assert client.post(f"{site.url}/approvals").status_code == 405
 
 
 def test_a_link_opens_one_session_within_a_minute() -> None:
@@ -243,14 +247,23 @@ def test_the_storage_page_measures_and_other_pages_show_what_was_measured(site: 
     del desk.workbench.storage  # that of the class answers again
     pages = ("/", "/host")
     with httpx2.Client(timeout=60) as client:
-        site.log_in(client)
+        session = site.log_in(client)
         before = [read_texts(client.get(site.url + path).text) for path in pages]
         assert "never measured" in before[0]
         assert "unknown of no limit (storage.max_bytes)" in before[1]
-        storage = read_texts(client.get(f"{site.url}/storage").text)
+        page = client.get(f"{site.url}/storage").text
+        storage = read_texts(page)
         measured = desk.workbench.last_storage()
         assert measured is not None
         after = [read_texts(client.get(site.url + path).text) for path in pages]
+        assert client.get(f"{site.url}/storage").text == page
+        assert desk.workbench.last_storage() == measured, "it was not measured again"
+        assert client.post(f"{site.url}/storage/again", headers={"origin": site.url}).status_code == 403
+        form = {"form_token": make_form_token(session)}
+        again = client.post(f"{site.url}/storage/again", data=form, headers={"origin": site.url})
+        assert (again.status_code, again.headers["location"]) == (303, "/storage")
+        client.get(f"{site.url}/storage")
+        assert desk.workbench.last_storage() != measured, "control: a person asked for it"
     held = format_bytes(measured.repositories[desk.repo_id])
     assert f"{desk.repo_id} | {held} of no limit |" in storage
     assert f"{held} of no limit" in after[0]

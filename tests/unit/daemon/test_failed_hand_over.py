@@ -16,7 +16,7 @@ from pathlib import Path
 from sandbox.daemon import main_process
 from sandbox.daemon.command_requests import Program
 from sandbox.daemon.main_process import Daemon, Parts
-from sandbox.daemon.place import find_daemon
+from sandbox.daemon.place import begin, find_daemon
 
 HOME, fault = Path(sys.argv[1]), sys.argv[2]
 broken = HOME / "python"
@@ -54,7 +54,7 @@ child = os.fork()
 if not child:
     before = (set(os.listdir("/proc/self/fd")), dict(os.environ))
     program = Program("elsewhere", {}, frozenset(), "utf-8", {})
-    daemon = Daemon(Parts(HOME, program, lambda: 0, lambda: None, serve_http, lambda _http: ""))
+    daemon = Daemon(begin(HOME, os.environ), Parts(program, lambda: 0, lambda: None, serve_http, lambda _http: ""))
     real, tries = os.execv, []
     sys.executable = str(broken)
 

@@ -17,7 +17,7 @@ import os, signal, socket, sys, time
 from pathlib import Path
 from sandbox.daemon.command_requests import Program
 from sandbox.daemon.main_process import Daemon, Parts
-from sandbox.daemon.place import find_daemon
+from sandbox.daemon.place import begin, find_daemon
 
 HOME = Path(sys.argv[1])
 STEPS = {
@@ -47,7 +47,7 @@ def serve(kill_at, steps=0):
                 os.environ["KILL_AT"] = f"{kill_at} {steps}"
 
     sys.addaudithook(count)
-    Daemon(Parts(HOME, PROGRAM, lambda: 0, lambda: None, serve_http, lambda _http: "")).run()
+    Daemon(begin(HOME, os.environ), Parts(PROGRAM, lambda: 0, lambda: None, serve_http, lambda _http: "")).run()
     os._exit(0)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from sandbox.daemon.command_requests import ModuleOrigin, Program
 from sandbox.daemon.main_process import Daemon, Parts
+from sandbox.daemon.place import begin
 
 
 def test_a_daemon_that_cannot_fork_goes_on_and_sends_clients_away(
@@ -20,7 +21,9 @@ def test_a_daemon_that_cannot_fork_goes_on_and_sends_clients_away(
         raise BlockingIOError
 
     program = Program("elsewhere", {}, frozenset(), "utf-8", ModuleOrigin(tmp_path, ()))
-    daemon = Daemon(Parts(tmp_path, program, lambda: 0, lambda: None, lambda _api, _http: 0, lambda _http: ""))
+    daemon = Daemon(
+        begin(tmp_path, os.environ), Parts(program, lambda: 0, lambda: None, lambda _api, _http: 0, lambda _http: "")
+    )
     try:
         monkeypatch.setattr(os, "fork", refuse)
         with socket.socket(socket.AF_UNIX) as client:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon.place import DaemonRecord, find_daemon, require_unserved, take_lock, write_record
+from sandbox.daemon.place import DaemonRecord, begin, find_daemon, find_owner, require_unserved, take_lock, write_record
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 
@@ -51,8 +51,11 @@ def test_a_daemon_that_starts_is_not_taken_for_the_one_before_it(tmp_path: Path)
     assert take_lock(tmp_path, before) == before, "our previous program handed the lock over"
     assert find_daemon(tmp_path) == _record(os.getppid()), "control: its record stays"
     os.close(before)
-    after = take_lock(tmp_path, None)
+    after = begin(tmp_path, os.environ).lock
     assert find_daemon(tmp_path) is None
+    starting = find_owner(tmp_path)
+    assert starting is not None
+    assert (starting.pid, starting.is_starting) == (os.getpid(), True)
     write_record(after, _record(os.getpid()))
     assert find_daemon(tmp_path) == _record(os.getpid())
     os.close(after)

@@ -26,6 +26,7 @@ import os, signal, sys
 from pathlib import Path
 from sandbox.daemon.command_requests import Program
 from sandbox.daemon.main_process import Daemon, Parts
+from sandbox.daemon.place import begin
 
 
 def serve_http(_api, _http):
@@ -35,7 +36,8 @@ def serve_http(_api, _http):
 
 
 program = Program("elsewhere", {}, frozenset(), "utf-8", {})
-Daemon(Parts(Path(sys.argv[1]), program, lambda: 0, lambda: None, serve_http, lambda _http: "")).run()
+parts = Parts(program, lambda: 0, lambda: None, serve_http, lambda _http: "")
+Daemon(begin(Path(sys.argv[1]), os.environ), parts).run()
 """
 ACTIVATE = """
 import fcntl, os, sys

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from configparser import ConfigParser
 from pathlib import Path
+from pwd import getpwuid
 
 import pytest
 
@@ -32,3 +36,28 @@ def test_the_sockets_are_those_that_clients_look_for() -> None:
     listed = [line.partition("=")[2] for line in text.splitlines() if line.startswith("ListenStream=")]
     assert listed == [f"{HOME}/serve/commands.sock", f"{HOME}/serve/api.sock"]
     assert read("socket")["Socket"]["SocketMode"] == "0600"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here, so no unit either")
+@pytest.mark.parametrize("kind", ["user", "system", "socket"])
+def test_systemd_understands_each_unit(kind: str, tmp_path: Path) -> None:
+    user = getpwuid(os.getuid()).pw_name
+    names = {"user": "space-sandbox.service", "system": "space-sandbox.service", "socket": "space-sandbox.socket"}
+    for one in {"user", kind}:  # a socket starts the service of its name
+        text = make_unit(one, HOME, ["/bin/sh", "-c", "$HOME 100%"], user)
+        (tmp_path / names[one]).write_text(text)
+    assert verify(tmp_path / names[kind], is_user=kind != "system") == ""
+    (tmp_path / names[kind]).write_text(text.replace("Description=", "Descryption=", 1))
+    assert "Descryption" in verify(tmp_path / names[kind], is_user=kind != "system"), "control: a wrong unit is noticed"
+
+
+def verify(unit: Path, *, is_user: bool) -> str:
+    """What systemd complains about."""
+    scope = ["--user"] if is_user else []
+    return subprocess.run(
+        ["systemd-analyze", *scope, "--man=no", "verify", str(unit)],
+        env={"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(unit.parent), "HOME": str(unit.parent)},
+        capture_output=True,
+        check=False,
+        text=True,
+    ).stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects, refs
 from sandbox.git.entries import REGULAR
-from sandbox.git.process import Git
+from sandbox.git.process import Git, GitResult
 from tests.unit.conftest import Upstream, refused
 from tests.unit.git.test_new_commits import committed
 
@@ -165,3 +166,33 @@ def test_a_branch_whose_commit_is_missing_is_none(upstream: Upstream) -> None:
     upstream.commit()
     (upstream.git_dir / "refs" / "heads" / "lost").write_text(f"{'1' * 40}\n")
     assert refs.resolve_ref_to_commit(Git(upstream.git_dir), "refs/heads/lost") is None
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["loose", "packed"])
+def test_a_branch_at_a_known_commit_is_read_without_a_process(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    upstream.write("f", b"x\n")
+    commit = upstream.commit()
+    upstream.git("branch", "mainline")
+    upstream.git("symbolic-ref", "refs/heads/link", "refs/heads/main")
+    upstream.git("tag", "-a", "-m", "x", "v1")
+    git, asked, attempt = Git(upstream.git_dir), list[str](), Git.attempt
+
+    def note(self: Git, *args: str, **options: Any) -> GitResult:
+        asked.append(args[-1])
+        return attempt(self, *args, **options)
+
+    assert refs.resolve_ref_to_commit(git, "refs/heads/main") == commit
+    if packed:
+        upstream.git("pack-refs", "--all")
+    monkeypatch.setattr(Git, "attempt", note)
+    assert refs.resolve_ref_to_commit(git, "refs/heads/main") == commit
+    assert refs.resolve_ref_to_commit(git, "refs/heads/mainline") == commit
+    assert asked == []
+    for name, found in (("refs/heads/link", commit), ("refs/tags/v1", commit), ("refs/heads/mai", None)):
+        assert refs.resolve_ref_to_commit(git, name) == found
+    assert {"refs/heads/link", "refs/tags/v1", "refs/heads/mai"} <= set(asked), "control: of these git is asked"
+    upstream.write("f", b"y\n")
+    later = upstream.commit()
+    assert refs.resolve_ref_to_commit(git, "refs/heads/main") == later, "the file goes before the packed line"
