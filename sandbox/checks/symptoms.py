@@ -264,13 +264,9 @@ def find_missing_command(lines: Iterable[str], exit_code: int | None, without: s
         return Cause(kind=_ENVIRONMENT, sentence=f"a command that it needs is missing: {without or _IMAGE}")
     if "/" in names[-1]:
         return Cause(kind=_UNKNOWN, sentence=f"there is no '{names[-1]}': {_EITHER}")
-<<<<<<< HEAD
     package = find_program_package(names[-1])
-    way = _ADD_PACKAGES.format(package) if package else _IMAGE
+    way = without or (_ADD_PACKAGES.format(package) if package else _IMAGE)
     return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {way}")
-=======
-    return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {without or _IMAGE}")
->>>>>>> fbfe4d180bc66b056375d6cbdbab6036f2a71b50
 
 
 def find_empty_run(lines: Iterable[str], exit_code: int | None) -> Cause | None:

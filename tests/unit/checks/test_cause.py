@@ -137,10 +137,16 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
     ("said", "way"),
     [
         ("a.c:1:10: fatal error: <SDL2/SDL.h>: No such file or directory", "add libsdl2-dev to `packages`"),
-        ("a.c:1:10: fatal error: <google/protobuf/a.h>: No such file or directory", "add libprotobuf-dev to `packages`"),
+        (
+            "a.c:1:10: fatal error: <google/protobuf/a.h>: No such file or directory",
+            "add libprotobuf-dev to `packages`",
+        ),
         ("/usr/bin/ld: cannot find -lusb-1.0", "add libusb-1.0-0-dev to `packages`"),
         ("No package 'gtk+-3.0' found", "add libgtk-3-dev to `packages`"),
-        ('  Could not find a package configuration file provided by "Qt6" with any of', "add qt6-base-dev to `packages`"),
+        (
+            '  Could not find a package configuration file provided by "Qt6" with any of',
+            "add qt6-base-dev to `packages`",
+        ),
         ("  Could NOT find PCAP (missing: PCAP_LIBRARY)", "add libpcap-dev to `packages`"),
         ("meson.build:3:0: ERROR: Program 'valac' not found or not executable", "add valac to `packages`"),
         ("a.c:1:10: fatal error: 'lmdb.h' file not found", "Debian has it in liblmdb-dev"),
