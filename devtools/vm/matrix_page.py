@@ -17,6 +17,9 @@ as it was in the checkout. **works**: it did what it must, limits and figures in
 says by name that it does not support this engine, in `sandbox doctor` and before any job starts anything. **failed**:
 neither. **not run**: nothing is known. **in part**: some of the column's attacks, named below.
 
+In the row with SELinux the kernel confines guests and records what it would deny to them, but denies nothing: Debian's
+policy is not made for a whole system.
+
 Speed says nothing here: most machines ran without hardware support (`tcg`), about ten times slower.
 
 Beside the machines: Podman 4.3.1 as root with runc 1.1.5 ran on the developers' host (Debian 12, control groups of
