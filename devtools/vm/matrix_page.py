@@ -17,6 +17,9 @@ as it was in the checkout. **works**: it did what it must, limits and figures in
 says by name that it does not support this engine, in `sandbox doctor` and before any job starts anything. **failed**:
 neither. **not run**: nothing is known. **in part**: some of the column's attacks, named below.
 
+In the row with SELinux the kernel confines guests and records what it would deny to them, but denies nothing: Debian's
+policy is not made for a whole system.
+
 Speed says nothing here: most machines ran without hardware support (`tcg`), about ten times slower.
 
 Beside the machines: Podman 4.3.1 as root with runc 1.1.5 ran on the developers' host (Debian 12, control groups of
@@ -30,9 +33,9 @@ control groups of version 1: doctor, the main job and hardening held with both i
 by tag and archives of images with the store of containerd (`tests/docker`). Docker 29 was not run. The main job also
 ran with the home on btrfs and on XFS, with a disk for each task and without.
 
-A day later, with runc 1.4.3 of experimental, Python 3.14.10 and git 2.55: doctor, the main job, the life of a task, kill
-and reconcile, and each limit held, but that of the CPU: this host was too busy for a guest to reach it. Of 169 attacks
-162 held and seven were skipped, which need an image that was not there.
+A day later, with runc 1.4.3 of experimental, Python 3.14.10 and git 2.55: doctor, the main job, the life of a task,
+kill and reconcile, and each limit held, but that of the CPU: this host was too busy for a guest to reach it. Of 169
+attacks 162 held and seven were skipped, which need an image that was not there.
 
 The unit tests hold on Python 3.14.10 with git 2.55: they ran in a root directory of Debian unstable on the developers'
 host on 2026-11-27, without an engine. 7,732 passed at once. 26 and a module failed, because the package was not
@@ -43,9 +46,9 @@ a user-mode emulator. Four do not: they are about signals, tracing and prioritie
 threads of its own in place of PID 1's. Each name of the seccomp profile has, for arm64 and for x86-64, the number that
 the kernel's headers have, and arm64 has no call that x86-64 lacks.
 
-Not run: Python 3.12 (Debian has none, and nothing else is downloaded), 3.13 and 3.14 beside the rows and the runs above,
-and a guest on arm64: a user-mode emulator has neither our seccomp filter nor the kernel's view of a guest, and a whole
-machine without hardware support takes hours.
+Not run: Python 3.12 (Debian has none, and nothing else is downloaded), 3.13 and 3.14 beside the rows and the runs
+above, and a guest on arm64: a user-mode emulator has neither our seccomp filter nor the kernel's view of a guest, and a
+whole machine without hardware support takes hours.
 """
 _SHORT = {
     Column.PROCESSES: "pids",

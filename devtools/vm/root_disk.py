@@ -20,6 +20,7 @@ import platformdirs
 from devtools.published import debian_mirror
 from devtools.vm.matrix_rows import Machine, System
 from devtools.vm.qemu import Boot, RootDisk, find_accelerator, run_command, run_machine, tell
+from sandbox.files.mount_points import unmount_below
 from sandbox.workbench import Workbench
 
 ROOT = Path(__file__).parents[2]
@@ -193,6 +194,7 @@ def _make_disk(workshop: Workshop, folder: Path, system: System) -> None:
         _BOOTSTRAP_S,
         reason=f"the packages of {system.title}",
     )  # fmt: skip
+    unmount_below(tree)  # a script of a package may leave /proc there (seen with selinux-policy-default)
     _configure(tree)
     _install_python_packages(tree, folder)
     if system.selinux:
