@@ -28,6 +28,7 @@ from sandbox.models import Limits
 from sandbox.policy.container import EffectiveContainerPolicy, load_container_policy
 from tests.docker.conftest import image_digest
 
+pytestmark = pytest.mark.xdist_group("hardening")  # the containers and folders of its fixtures are made once
 ROOT = Path(__file__).parents[2]
 LABEL = "space.sandbox.test-hardening"
 SESSION = uuid.uuid4().hex
