@@ -15,6 +15,7 @@ from sandbox.models import CauseKind, Verdict
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised
 
+pytestmark = pytest.mark.xdist_group("endings")  # the containers and folders of its fixtures are made once
 JUNIT = """'<testsuite tests=\\"1\\" failures=\\"1\\"><testcase name=\\"a\\"><failure/></testcase></testsuite>'"""
 CRASHED = "cause: code: it was ended by SIGSEGV"
 SCRIPTS: dict[str, tuple[str, str, Verdict, str]] = {

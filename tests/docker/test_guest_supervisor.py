@@ -37,6 +37,7 @@ from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.policy.container import load_container_policy
 from sandbox.store.home import GIT_MASK, Home
 
+pytestmark = pytest.mark.xdist_group("guest-supervisor")  # the containers and folders of its fixtures are made once
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 1024**2
 
@@ -115,6 +116,17 @@ def bench(engine: DockerEngine, base_image: str, binary: Path, attacks: Path, tm
         yield found
 
 
+@pytest.fixture(scope="module")
+def kept(
+    engine: DockerEngine, base_image: str, binary: Path, attacks: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    """One for all tests after which its container is as good as new, which most of them show."""
+    folder = tmp_path_factory.mktemp("kept")
+    with benched(engine, base_image, binary, folder) as found:
+        shutil.copy(attacks, folder / "workspace" / "attacks")
+        yield found
+
+
 @contextmanager
 def benched(engine: DockerEngine, image: str, binary: Path, folder: Path, runtime: str = "runc") -> Iterator[Bench]:
     for name in ("workspace", "report"):
@@ -144,11 +156,11 @@ def benched(engine: DockerEngine, image: str, binary: Path, folder: Path, runtim
         remove_container(engine, name)
 
 
-def test_control_an_honest_check_passes_and_its_guest_is_kept(bench: Bench) -> None:
-    assert bench.script("exit 0").verdict is Verdict.PASSED
-    first = bench.container_id
-    assert bench.script("exit 1").verdict is Verdict.FAILED
-    assert bench.container_id == first is not None
+def test_control_an_honest_check_passes_and_its_guest_is_kept(kept: Bench) -> None:
+    assert kept.script("exit 0").verdict is Verdict.PASSED
+    first = kept.container_id
+    assert kept.script("exit 1").verdict is Verdict.FAILED
+    assert kept.container_id == first is not None
 
 
 # --- look in, signal, imitate
@@ -159,8 +171,8 @@ def errors_of(run: CheckRun) -> dict[str, int]:
     return {what: int(error) for what, error in lines}
 
 
-def test_k07_a_check_cannot_look_into_pid_1(bench: Bench) -> None:
-    seen = errors_of(bench.check("/workspace/attacks", "pry"))
+def test_k07_a_check_cannot_look_into_pid_1(kept: Bench) -> None:
+    seen = errors_of(kept.check("/workspace/attacks", "pry"))
     assert all(seen[f"child {what}"] == 0 for what in ("mem", "fd/0", "fd/1", "environ", "maps", "ptrace")), (
         "the control"
     )
@@ -168,14 +180,14 @@ def test_k07_a_check_cannot_look_into_pid_1(bench: Bench) -> None:
     assert len(seen) == 20
 
 
-def test_l14_signals_to_pid_1_change_nothing(bench: Bench) -> None:
-    run = bench.script("/workspace/attacks signals; kill -STOP 1; kill -KILL 1; exit 3")
+def test_l14_signals_to_pid_1_change_nothing(kept: Bench) -> None:
+    run = kept.script("/workspace/attacks signals; kill -STOP 1; kill -KILL 1; exit 3")
     assert (run.verdict, run.exit_code, run.stdout_tail) == (Verdict.FAILED, 3, "child 9\n")
-    assert bench.container_id is not None
-    assert bench.script("exit 0").verdict is Verdict.PASSED
+    assert kept.container_id is not None
+    assert kept.script("exit 0").verdict is Verdict.PASSED
 
 
-def test_i14_an_imitated_report_is_output(bench: Bench) -> None:
+def test_i14_an_imitated_report_is_output(kept: Bench) -> None:
     nonce = bytes(16)
     body = nonce + bytes(4) + (4).to_bytes(4) + bytes(40)  # status 0, quiescent
     forged = b"D" + len(body).to_bytes(4) + body
@@ -183,19 +195,19 @@ def test_i14_an_imitated_report_is_output(bench: Bench) -> None:
     (done,) = pid1_messages.Decoder().feed(envelope + forged)
     assert isinstance(done, pid1_messages.ExitReport), "the control: from PID 1 it would be a report"
     assert (done.wait_status, done.quiescent) == (0, True)
-    (bench.folder / "workspace" / "forged").write_bytes((forged + envelope + forged) * 100)
-    run = bench.script("cat forged; cat forged >&2; for i in 0 1 2; do cat forged > /proc/1/fd/$i; done; exit 4")
+    (kept.folder / "workspace" / "forged").write_bytes((forged + envelope + forged) * 100)
+    run = kept.script("cat forged; cat forged >&2; for i in 0 1 2; do cat forged > /proc/1/fd/$i; done; exit 4")
     assert (run.verdict, run.exit_code) == (Verdict.FAILED, 4)
     assert run.stdout_bytes == len(forged + envelope + forged) * 100
-    assert bench.container_id is not None
+    assert kept.container_id is not None
 
 
-def test_l14_a_check_that_has_itself_traced_ends_as_it_would(bench: Bench) -> None:
-    run = bench.check("/workspace/attacks", "traceme")
+def test_l14_a_check_that_has_itself_traced_ends_as_it_would(kept: Bench) -> None:
+    run = kept.check("/workspace/attacks", "traceme")
     assert (run.verdict, run.usage.leftover_processes) == (Verdict.PASSED, 0)
-    run = bench.script("./attacks orphan-traceme; exit 5")
+    run = kept.script("./attacks orphan-traceme; exit 5")
     assert (run.verdict, run.exit_code, run.usage.leftover_processes) == (Verdict.FAILED, 5, 1)
-    assert bench.container_id is not None
+    assert kept.container_id is not None
 
 
 def test_l14_a_check_whose_end_its_own_tracer_keeps_has_timed_out(bench: Bench) -> None:
@@ -256,27 +268,27 @@ def runtimes(engine: DockerEngine) -> set[str]:
 DAEMON = "setsid sh -c 'trap \"\" TERM HUP; while :; do echo alive >> beats; done' & until [ -s beats ]; do :; done; "
 
 
-def test_l12_nothing_a_check_left_runs_after_its_report(bench: Bench) -> None:
-    run = bench.script(DAEMON + "exit 0")
-    beats = bench.folder / "workspace" / "beats"
+def test_l12_nothing_a_check_left_runs_after_its_report(kept: Bench) -> None:
+    run = kept.script(DAEMON + "exit 0")
+    beats = kept.folder / "workspace" / "beats"
     size = beats.stat().st_size
     assert (run.verdict, run.usage.leftover_processes) == (Verdict.PASSED, 1)
-    again = bench.script("cd /proc; echo [0-9]* $$")
+    again = kept.script("cd /proc; echo [0-9]* $$")
     *pids, shell = again.stdout_tail.split()
     assert set(pids) == {"1", shell}
     assert beats.stat().st_size == size
     lines = "wc -l < beats; a=$(wc -c < beats); while [ $(wc -c < beats) = $a ]; do :; done; exit 7"
-    assert bench.script(DAEMON + lines).exit_code == 7, "the control: while the check runs it writes on"
+    assert kept.script(DAEMON + lines).exit_code == 7, "the control: while the check runs it writes on"
 
 
 @pytest.mark.parametrize(
     ("script", "verdict"),
     [("exec ./attacks bomb 100000", Verdict.TIMED_OUT), ("./attacks bomb 100000 & sleep 0.2; exit 6", Verdict.FAILED)],
 )
-def test_l01_a_fork_bomb_is_swept_and_its_guest_goes_on(bench: Bench, script: str, verdict: Verdict) -> None:
-    run = bench.script(script, timeout_s=2.0 if verdict is Verdict.TIMED_OUT else 120.0)
+def test_l01_a_fork_bomb_is_swept_and_its_guest_goes_on(kept: Bench, script: str, verdict: Verdict) -> None:
+    run = kept.script(script, timeout_s=2.0 if verdict is Verdict.TIMED_OUT else 120.0)
     assert run.verdict is verdict
-    assert bench.script("exit 0").verdict is Verdict.PASSED
+    assert kept.script("exit 0").verdict is Verdict.PASSED
 
 
 def test_l02_memory_runs_out_for_the_check_and_not_for_pid_1(bench: Bench) -> None:
@@ -289,7 +301,7 @@ def test_l02_memory_runs_out_for_the_check_and_not_for_pid_1(bench: Bench) -> No
 # --- slow it down, cut it off
 
 
-def test_l15_pid_1_cannot_be_made_slower_than_idle(bench: Bench) -> None:
+def test_l15_pid_1_cannot_be_made_slower_than_idle(kept: Bench) -> None:
     tries = (
         "chrt -i -p 0 1",
         "chrt -b -p 0 1",
@@ -298,10 +310,10 @@ def test_l15_pid_1_cannot_be_made_slower_than_idle(bench: Bench) -> None:
         "renice -n 19 -u $(id -u)",
         "ionice -c 3 -p 1",
     )
-    run = bench.script("; ".join(f"{words} >/dev/null 2>&1 && echo slower" for words in tries) + "; exit 2")
+    run = kept.script("; ".join(f"{words} >/dev/null 2>&1 && echo slower" for words in tries) + "; exit 2")
     assert (run.verdict, run.exit_code, run.stdout_tail) == (Verdict.FAILED, 2, "")
-    assert bench.script("nice -n 5 true").verdict is Verdict.PASSED
-    assert bench.container_id is not None
+    assert kept.script("nice -n 5 true").verdict is Verdict.PASSED
+    assert kept.container_id is not None
 
 
 @pytest.mark.parametrize("limit", ["nofile", "nproc", "cpu"])
@@ -326,7 +338,7 @@ def test_l15_a_check_whose_pid_1_ends_has_not_passed(bench: Bench) -> None:
     assert bench.script("exit 0").verdict is Verdict.PASSED
 
 
-def test_l08_a_flood_without_end_ends_at_the_deadline(bench: Bench) -> None:
-    run = bench.script("cat /dev/zero & cat /dev/zero >&2", timeout_s=1.0)
+def test_l08_a_flood_without_end_ends_at_the_deadline(kept: Bench) -> None:
+    run = kept.script("cat /dev/zero & cat /dev/zero >&2", timeout_s=1.0)
     assert run.verdict is Verdict.TIMED_OUT
-    assert bench.script("exit 0").verdict is Verdict.PASSED
+    assert kept.script("exit 0").verdict is Verdict.PASSED

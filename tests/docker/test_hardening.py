@@ -28,6 +28,7 @@ from sandbox.models import Limits
 from sandbox.policy.container import EffectiveContainerPolicy, load_container_policy
 from tests.docker.conftest import image_digest
 
+pytestmark = pytest.mark.xdist_group("hardening")  # the containers and folders of its fixtures are made once
 ROOT = Path(__file__).parents[2]
 LABEL = "space.sandbox.test-hardening"
 SESSION = uuid.uuid4().hex
@@ -99,7 +100,7 @@ class Lab:
         return create_options(dataclasses.replace(self.spec, argv=argv, **changes), policy)
 
     def plain(self, *argv: str, **host: Any) -> Outcome:
-        """The control: the engine's defaults, as root."""
+        """The control: the engine's defaults, as root. No bridge, which would take longer than all else."""
         bind = {"Type": "bind", "Source": str(self.workspace), "Target": "/workspace"}
         body = {
             "Image": self.spec.image,
@@ -109,7 +110,7 @@ class Lab:
             "Labels": LABELS,
             "AttachStdout": True,
             "AttachStderr": True,
-            "HostConfig": {"Mounts": [bind], **host},
+            "HostConfig": {"NetworkMode": "none", "Mounts": [bind], **host},
         }
         return execute(self.engine, body, verify=False)
 
@@ -249,7 +250,7 @@ def roomy(engine: DockerEngine, base_image: str, tmp_path_factory: pytest.TempPa
 def plain(engine: DockerEngine, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> Probed:
     """The control: the engine's defaults, as root. Without a network, for `resolv.conf` is the engine's there, too."""
     lab = make_lab(engine, base_image, tmp_path_factory.mktemp("plain"))
-    return probed(lab, lab.plain("sh", "-c", READ_ALL, NetworkMode="none", MaskedPaths=[]))
+    return probed(lab, lab.plain("sh", "-c", READ_ALL, MaskedPaths=[]))
 
 
 # --- who the guest is
@@ -314,8 +315,7 @@ def test_ports_below_1024_are_refused_as_on_an_ordinary_host(lab: Lab, engine: D
 
 def test_control_the_engine_opens_all_ports_to_a_plain_container(lab: Lab, engine: DockerEngine) -> None:
     plain = dataclasses.replace(lab, spec=dataclasses.replace(lab.spec, image=image_digest(engine, "python")))
-    unprivileged = {"CapDrop": ["ALL"], "NetworkMode": "none"}
-    assert plain.plain("python3", "-c", PORTS, **unprivileged).lines() == ["80 0", "1023 0", "1024 0", "8080 0"]
+    assert plain.plain("python3", "-c", PORTS, CapDrop=["ALL"]).lines() == ["80 0", "1023 0", "1024 0", "8080 0"]
 
 
 def test_no_resolver_of_the_host_is_visible(hardened: Probed, plain: Probed) -> None:
@@ -495,9 +495,7 @@ def calls(
     return {
         "hardened": _errors(lab.hardened(*command)),
         "engine": _errors(execute(engine, engine_default, verify=True)),
-        "open": _errors(
-            lab.plain(*command, CapAdd=CAPABILITIES, SecurityOpt=["seccomp=unconfined"], NetworkMode="none")
-        ),
+        "open": _errors(lab.plain(*command, CapAdd=CAPABILITIES, SecurityOpt=["seccomp=unconfined"])),
     }
 
 
@@ -670,7 +668,8 @@ def test_image_configuration_does_not_win(lab: Lab, hostile_images: dict[str, st
 
 
 def test_control_image_configuration_wins_in_a_plain_container(lab: Lab, hostile_images: dict[str, str]) -> None:
-    body = {"Image": hostile_images["config"], "Labels": LABELS, "AttachStdout": True, "AttachStderr": True}
+    body: Body = {"Image": hostile_images["config"], "Labels": LABELS, "AttachStdout": True, "AttachStderr": True}
+    body["HostConfig"] = {"NetworkMode": "none"}
     assert "ENTRYPOINT-RAN image-command" in execute(lab.engine, body, verify=False).out
     wait = "for i in $(seq 300); do [ -e /tmp/healthcheck-ran ] && break; sleep 0.1; done"  # the engine's timer is free
     body["Entrypoint"] = [*ENVIRONMENT[:-1], f"{wait}; {ENVIRONMENT[-1]}"]

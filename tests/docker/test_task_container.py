@@ -31,6 +31,7 @@ from tests.docker.conftest import docker_api
 from tests.docker.test_hardening import build
 from tests.unit.conftest import refused
 
+pytestmark = pytest.mark.xdist_group("task-container")  # the containers and folders of its fixtures are made once
 DEADLINE_S = 120.0
 LIMITS = Limits(memory_bytes=256 * 1024**2, cpus=1.0, pids=64, tmp_bytes=1024**2, home_bytes=1024**2)
 

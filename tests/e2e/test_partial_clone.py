@@ -19,6 +19,8 @@ pytestmark = pytest.mark.xdist_group("gitserver")
 
 VERSION_BYTES = 1024**2
 VERSIONS = 8
+ON_ONE = ["https", pytest.param("ssh", marks=pytest.mark.variant)]
+"""What does not depend on how the server is reached."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,7 @@ def test_a_partial_clone_brings_one_version_then_what_is_asked_for_then_all(
 
 
 @pytest.mark.usefixtures("ssh_client")
-@pytest.mark.parametrize("protocol", ["https", "ssh"])
+@pytest.mark.parametrize("protocol", ON_ONE)
 def test_a_task_without_files_goes_from_a_lazy_clone_to_the_same_bytes_in_a_fresh_one(
     protocol: str, git_server: GitServer, history: str, workbench: Workbench, home: Path, tmp_path: Path
 ) -> None:
@@ -99,7 +101,7 @@ def test_a_task_without_files_goes_from_a_lazy_clone_to_the_same_bytes_in_a_fres
 
 
 @pytest.mark.usefixtures("ssh_client")
-@pytest.mark.parametrize("protocol", ["https", "ssh"])
+@pytest.mark.parametrize("protocol", ON_ONE)
 def test_e08_a_pack_past_the_limit_is_refused_over_the_network_too(
     protocol: str, git_server: GitServer, history: str, home: Path
 ) -> None:
