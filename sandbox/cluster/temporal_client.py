@@ -134,7 +134,7 @@ def make_runtime(*, is_quiet: bool = False) -> Runtime:
 
 
 def end_threads(runtime: Runtime, client: Client | None = None) -> None:
-    """End the threads of the client library; returns when none is left, or after `_END_S`. Neither can be used any more.
+    """End the threads of the client library; returns when none is left, or after `_END_S`. Neither is usable then.
 
     Theory. These threads are not of Python: each hands an answer to the event loop, and returns. One that has done so,
     and was not given the processor since, is still inside the interpreter when a command has shown all and ends. The
