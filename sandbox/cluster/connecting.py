@@ -109,7 +109,7 @@ async def _work(workbench: Workbench, announce: Callable[[str], None], labels: M
             slots = WorkerSlots(settings.slots or workbench.settings.container.parallel_on_this_host)
             await run_worker(client, worker, settings.name, slots, stopping, announce)
     finally:
-        end_threads(runtime, client)
+        await asyncio.to_thread(end_threads, runtime, client)  # which may need this loop
 
 
 @contextmanager

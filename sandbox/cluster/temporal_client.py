@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from sandbox.store.token_file import read_token
 CONNECT_S = 10.0
 _KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 """How it is noticed that a network drops all silently. Servers refuse to be asked more often than every 10 s."""
+
+_END_S = 10.0
+"""How long the end of the client library's threads is waited for; reached: they may end the process with a signal."""
 
 _FEW_RETRIES = RetryConfig(max_elapsed_time_millis=1000, max_retries=3)
 
@@ -130,7 +134,7 @@ def make_runtime(*, is_quiet: bool = False) -> Runtime:
 
 
 def end_threads(runtime: Runtime, client: Client | None = None) -> None:
-    """End the threads of the client library; returns when none is left. Neither can be used any more.
+    """End the threads of the client library; returns when none is left, or after `_END_S`. Neither is usable then.
 
     Theory. These threads are not of Python: each hands an answer to the event loop, and returns. One that has done so,
     and was not given the processor since, is still inside the interpreter when a command has shown all and ends. The
@@ -139,7 +143,13 @@ def end_threads(runtime: Runtime, client: Client | None = None) -> None:
     when its runtime is let go of. What garbage there is may hold the runtime, as the frames of an error do, so it is
     taken out of the objects that have it.
     """
-    bridge = client.service_client._bridge_client if client is not None else None  # type: ignore[attr-defined]
-    if bridge is not None:
-        bridge._ref = bridge._runtime = None
-    runtime._core_runtime._ref = None
+
+    def let_go() -> None:
+        bridge = client.service_client._bridge_client if client is not None else None  # type: ignore[attr-defined]
+        if bridge is not None:
+            bridge._ref = bridge._runtime = None
+        runtime._core_runtime._ref = None
+
+    ending = threading.Thread(target=let_go, name="temporal-end", daemon=True)
+    ending.start()
+    ending.join(_END_S)

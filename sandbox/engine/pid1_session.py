@@ -118,7 +118,8 @@ class Session:
         pass through after the kill request was sent.
         """
         nonce = secrets.token_bytes(pid1_messages.NONCE_BYTES)
-        self._send(pid1_messages.run_frame(nonce, command, deadline_s))
+        ping = pid1_messages.ping_frame(_PING_TOKEN)  # at once: the lease counts also if we end before the next one
+        self._send(pid1_messages.run_frame(nonce, command, deadline_s) + ping)
         if beside is not None:
             self._control = GuestControl(nonce, self._send)
             on_tick = _follow_both(on_tick, self._control, beside(self._control))
@@ -141,7 +142,7 @@ class Session:
     ) -> SessionOutcome:
         stopped: Verdict | None = None
         ends_at = deadline + GRACE_S
-        asked_at = pinged_at = -math.inf
+        asked_at, pinged_at = -math.inf, time.monotonic()
         while not self._ended and (now := time.monotonic()) < ends_at:
             on_tick()
             if now - pinged_at >= PING_INTERVAL_S and not self._pending:

@@ -313,10 +313,12 @@ def test_the_check_of_a_killed_worker_ends_with_the_lease_of_its_guest(cluster: 
     second = cluster.start_worker("two")
     check = begin_check(cluster, task)
     until(lambda: has_guest(cluster, "one", task))
-    cluster.kill(first)
-    until(lambda: not has_guest(cluster, "one", task))
     with closing(docker.from_env()) as engine:
-        assert engine.api.inspect_container(name_guest(cluster, "one", task))["State"]["ExitCode"] == 75
+        guest = name_guest(cluster, "one", task)
+        until(lambda: len(engine.api.top(guest)["Processes"]) > 1)  # the check has begun in it
+        cluster.kill(first)
+        until(lambda: not has_guest(cluster, "one", task))
+        assert engine.api.inspect_container(guest)["State"]["ExitCode"] == 75
     until(lambda: has_guest(cluster, "two", task))
     assert_went_on(cluster, task, check, (first, second))
 

@@ -20,29 +20,35 @@ from sandbox.cluster.temporal_client import ClusterAddress
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 
-_PROGRAM = """
+_PROGRAM = '''
 import os, socket, sys, threading, time
 from asyncio.selector_events import BaseSelectorEventLoop
 from sandbox.cluster import temporal_client
 from sandbox.cluster.server_thread import ServerThread
 from sandbox.errors import SandboxError
 
-class SlowEnd:
+reads, writes = os.pipe()
+
+class End:
+    """Of the interpreter: lets the thread go on, and gives it time."""
+
     def __init__(self):
-        self.sleep = time.sleep
+        self.write, self.sleep, self.pipe = os.write, time.sleep, writes
 
     def __del__(self):
+        self.write(self.pipe, b"x")
         self.sleep(1.0)
 
-slow_end, wake_up, is_answered = SlowEnd(), BaseSelectorEventLoop._write_to_self, threading.Event()
+end, wake_up, is_answered = End(), BaseSelectorEventLoop._write_to_self, threading.Event()
 
 def wake_up_slowly(loop):
     wake_up(loop)
     if isinstance(threading.current_thread(), threading._DummyThread):
         is_answered.set()
-        time.sleep(0.3)
+        os.read(reads, 1) if sys.argv[1] == "leave" else time.sleep(0.3)
 
 BaseSelectorEventLoop._write_to_self = wake_up_slowly
+temporal_client.CONNECT_S = 60.0
 if sys.argv[1] == "leave":
     temporal_client.end_threads = lambda *_: None
 server = socket.create_server(("127.0.0.1", 0))
@@ -68,18 +74,18 @@ def find_name(thread):
         return "ended"
 
 print(sum(find_name(thread).startswith("tokio") for thread in os.listdir("/proc/self/task")))
-"""
+'''
 """The client library answers from a thread that is then slow to leave the interpreter, which ends slowly."""
 
 
 @pytest.mark.parametrize("how", ["end", "leave"])
 def test_a_process_ends_well_while_a_thread_of_the_client_library_has_just_answered(how: str) -> None:
-    """The control leaves the threads of the library as they are: it is killed by a signal."""
+    """The control leaves the threads of the library as they are: as a rule it is killed by a signal."""
     argv = [sys.executable, "-I", "-c", _PROGRAM, how]
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     code, threads = ended.stdout.split()
-    assert code == "network_error", ended.stderr
-    assert (ended.returncode < 0, threads == "0") == ((False, True) if how == "end" else (True, False)), ended.stderr
+    assert (code, threads == "0") == ("network_error", how == "end"), ended.stderr
+    assert how == "leave" or ended.returncode == 0, ended.stderr
 
 
 @pytest.fixture
