@@ -37,6 +37,7 @@ _READ_ONLY = (
 )
 _OWN_FOLDER = "a package writes into its own folder, which no check may (docs/dependencies.md, Limits of this)"
 _NEWER = "the project needs a newer {} than the image has (docs/images.md)"
+_NEWER_TOOL = "the project needs a newer {} than the image has: `sandbox repo set --image build13` (docs/images.md)"
 _MESON = r"\S{0,200}meson\.build:\d+:\d+: ERROR: "
 _NAME = r"([\w./+@-]{1,80})"
 _RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format
@@ -105,6 +106,11 @@ _TOO_OLD = (
     (r"^note: module requires Go \d", "Go"),
     (r"^  (?:cause: )?Because the current Python version \([0-9.]{1,20}\) does not satisfy Python>", "Python"),
     (r"^go: .{0,200}requires go >= \S{1,20} \(running go ", "Go"),
+)
+_TOO_OLD_TOOLS = (
+    (r"^  CMake \d[\d.]{0,20} or higher is required\.", "CMake"),
+    (rf"^{_MESON}Meson version is \S{{1,20}} but project requires ", "Meson"),
+    (r"^configure\.(?:ac|in):\d+: error: Autoconf version \S{1,20} or higher is required", "autoconf"),
 )
 _ASKED_A_NETWORK = (
     r"^hint: Packages were unavailable because the network was disabled\.",
@@ -191,6 +197,7 @@ _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
     for kind, pattern, sentence in (
         *_LACKED,
         *((_ENVIRONMENT, pattern, _NEWER.format(tool)) for pattern, tool in _TOO_OLD),
+        *((_ENVIRONMENT, pattern, _NEWER_TOOL.format(tool)) for pattern, tool in _TOO_OLD_TOOLS),
         *((_ENVIRONMENT, pattern, _NETWORK) for pattern in _ASKED_A_NETWORK),
         *((_ENVIRONMENT, pattern, _NO_SERVER) for pattern in _WANTED_A_SERVER),
         *((_ENVIRONMENT, pattern, _NO_GIT) for pattern in _ASKED_GIT),
