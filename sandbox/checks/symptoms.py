@@ -27,6 +27,7 @@ _NO_GIT = "it asks git, and a check sees no git data (no .git, no tags)"
 _IMAGE = "add a Debian package that has it (docs/images.md)"
 _ADD_PACKAGES = "add {} to `packages` of the repository (docs/images.md, Debian packages)"
 _EITHER = "the tree or the image lacks it"
+_DOWNLOADS = "CMake would download {}, and a check has no network: Debian packages may have it (docs/images.md)"
 _EMPTY_FOLDER = "there is no project in the folder '{}': `sandbox repo set --submodules`, if it is a submodule"
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
@@ -198,6 +199,7 @@ _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
         *_LACKED,
         *((_ENVIRONMENT, pattern, _NEWER.format(tool)) for pattern, tool in _TOO_OLD),
         *((_ENVIRONMENT, pattern, _NEWER_TOOL.format(tool)) for pattern, tool in _TOO_OLD_TOOLS),
+        (_ENVIRONMENT, r"^FetchContent cannot download here: ([\w.+ -]{1,200})$", _DOWNLOADS),
         *((_ENVIRONMENT, pattern, _NETWORK) for pattern in _ASKED_A_NETWORK),
         *((_ENVIRONMENT, pattern, _NO_SERVER) for pattern in _WANTED_A_SERVER),
         *((_ENVIRONMENT, pattern, _NO_GIT) for pattern in _ASKED_GIT),

@@ -221,6 +221,7 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
         ("  CMake 3.30 or higher is required.  You are running version 3.25.1", "--image build13"),
         ("meson.build:1:0: ERROR: Meson version is 1.0.1 but project requires >= 1.3", "newer Meson"),
         ("configure.ac:5: error: Autoconf version 2.72 or higher is required", "newer autoconf"),
+        ("FetchContent cannot download here: Catch2 fmt", "download Catch2 fmt, and a check has no network"),
         ("ld.lld: error: unable to find library -lfoo", "'foo'"),
         ("mold: fatal: library not found: foo", "'foo'"),
         ("./app: error while loading shared libraries: libfoo.so.1: cannot open shared object file", "'libfoo.so.1'"),
