@@ -73,7 +73,21 @@ class Holdings:
         return [f"{kind} {name}" for kind, names in added.items() for name in sorted(names)]
 
 
-_KEPT_IMAGES = ("base", "build", "build13", "go", "go1.24", "init", "lua", "node", "perl", "python", "redis", "rust", "trixie")
+_KEPT_IMAGES = (
+    "base",
+    "build",
+    "build13",
+    "go",
+    "go1.24",
+    "init",
+    "lua",
+    "node",
+    "perl",
+    "python",
+    "redis",
+    "rust",
+    "trixie",
+)
 KEPT_TAGS = frozenset(f"{TAG_PREFIX}{name}:latest" for name in (*_KEPT_IMAGES, "python-self", "test-gitserver")) | {
     f"{TAG_PREFIX}debian:bookworm"
 }

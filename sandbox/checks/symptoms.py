@@ -113,6 +113,7 @@ _TOO_OLD_TOOLS = (
     (rf"^{_MESON}Meson version is \S{{1,20}} but project requires ", "Meson"),
     (r"^configure\.(?:ac|in):\d+: error: Autoconf version \S{1,20} or higher is required", "autoconf"),
 )
+_OLDER_PERL = r"^(?:#? *Error:  )?([A-Z]\w{0,40}(?:::\w{1,40}){0,6}) version \S{1,20} required--this is only version "
 _ASKED_A_NETWORK = (
     r"^hint: Packages were unavailable because the network was disabled\.",
     r"^npm (?:ERR!|error) code (?:EAI_AGAIN|ENOTFOUND|ENETUNREACH|ECONNREFUSED)$",
@@ -199,6 +200,7 @@ _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
         *_LACKED,
         *((_ENVIRONMENT, pattern, _NEWER.format(tool)) for pattern, tool in _TOO_OLD),
         *((_ENVIRONMENT, pattern, _NEWER_TOOL.format(tool)) for pattern, tool in _TOO_OLD_TOOLS),
+        (_ENVIRONMENT, _OLDER_PERL, "the image has an older '{}' than the project needs (docs/dependencies.md, Perl)"),
         (_ENVIRONMENT, r"^FetchContent cannot download here: ([\w.+ -]{1,200})$", _DOWNLOADS),
         *((_ENVIRONMENT, pattern, _NETWORK) for pattern in _ASKED_A_NETWORK),
         *((_ENVIRONMENT, pattern, _NO_SERVER) for pattern in _WANTED_A_SERVER),

@@ -262,7 +262,11 @@ PROJECTS = {
     ),
     "configure-of-its-own": Project(
         "autotools",
-        {"configure": "#!/bin/sh\ncp Makefile.in Makefile\n", "Makefile.in": MAKEFILE.format(target="test"), "t.c": EXITS},
+        {
+            "configure": "#!/bin/sh\ncp Makefile.in Makefile\n",
+            "Makefile.in": MAKEFILE.format(target="test"),
+            "t.c": EXITS,
+        },
         FAILS,
     ),
     "autotools": Project(

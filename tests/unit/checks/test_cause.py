@@ -137,10 +137,16 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
     ("said", "way"),
     [
         ("a.c:1:10: fatal error: <SDL2/SDL.h>: No such file or directory", "add libsdl2-dev to `packages`"),
-        ("a.c:1:10: fatal error: <google/protobuf/a.h>: No such file or directory", "add libprotobuf-dev to `packages`"),
+        (
+            "a.c:1:10: fatal error: <google/protobuf/a.h>: No such file or directory",
+            "add libprotobuf-dev to `packages`",
+        ),
         ("/usr/bin/ld: cannot find -lusb-1.0", "add libusb-1.0-0-dev to `packages`"),
         ("No package 'gtk+-3.0' found", "add libgtk-3-dev to `packages`"),
-        ('  Could not find a package configuration file provided by "Qt6" with any of', "add qt6-base-dev to `packages`"),
+        (
+            '  Could not find a package configuration file provided by "Qt6" with any of',
+            "add qt6-base-dev to `packages`",
+        ),
         ("  Could NOT find PCAP (missing: PCAP_LIBRARY)", "add libpcap-dev to `packages`"),
         ("meson.build:3:0: ERROR: Program 'valac' not found or not executable", "add valac to `packages`"),
         ("a.c:1:10: fatal error: 'lmdb.h' file not found", "Debian has it in liblmdb-dev"),
@@ -221,6 +227,7 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
         ("  CMake 3.30 or higher is required.  You are running version 3.25.1", "--image build13"),
         ("meson.build:1:0: ERROR: Meson version is 1.0.1 but project requires >= 1.3", "newer Meson"),
         ("configure.ac:5: error: Autoconf version 2.72 or higher is required", "newer autoconf"),
+        ("Specio version 0.5 required--this is only version 0.48 at lib/A.pm line 11.", "older 'Specio'"),
         ("FetchContent cannot download here: Catch2 fmt", "download Catch2 fmt, and a check has no network"),
         ("ld.lld: error: unable to find library -lfoo", "'foo'"),
         ("mold: fatal: library not found: foo", "'foo'"),
