@@ -27,6 +27,7 @@ _NO_GIT = "it asks git, and a check sees no git data (no .git, no tags)"
 _IMAGE = "add a Debian package that has it (docs/images.md)"
 _ADD_PACKAGES = "add {} to `packages` of the repository (docs/images.md, Debian packages)"
 _EITHER = "the tree or the image lacks it"
+_DOWNLOADS = "CMake would download {}, and a check has no network: Debian packages may have it (docs/images.md)"
 _EMPTY_FOLDER = "there is no project in the folder '{}': `sandbox repo set --submodules`, if it is a submodule"
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
@@ -38,6 +39,7 @@ _READ_ONLY = (
 _OWN_FOLDER = "a package writes into its own folder, which no check may (docs/dependencies.md, Limits of this)"
 _LOCALES = "the image has no locale but C.UTF-8: add the Debian package locales-all (docs/images.md, Debian packages)"
 _NEWER = "the project needs a newer {} than the image has (docs/images.md)"
+_NEWER_TOOL = "the project needs a newer {} than the image has: `sandbox repo set --image build13` (docs/images.md)"
 _MESON = r"\S{0,200}meson\.build:\d+:\d+: ERROR: "
 _NAME = r"([\w./+@-]{1,80})"
 _RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format
@@ -107,6 +109,12 @@ _TOO_OLD = (
     (r"^  (?:cause: )?Because the current Python version \([0-9.]{1,20}\) does not satisfy Python>", "Python"),
     (r"^go: .{0,200}requires go >= \S{1,20} \(running go ", "Go"),
 )
+_TOO_OLD_TOOLS = (
+    (r"^  CMake \d[\d.]{0,20} or higher is required\.", "CMake"),
+    (rf"^{_MESON}Meson version is \S{{1,20}} but project requires ", "Meson"),
+    (r"^configure\.(?:ac|in):\d+: error: Autoconf version \S{1,20} or higher is required", "autoconf"),
+)
+_OLDER_PERL = r"^(?:#? *Error:  )?([A-Z]\w{0,40}(?:::\w{1,40}){0,6}) version \S{1,20} required--this is only version "
 _ASKED_A_NETWORK = (
     r"^hint: Packages were unavailable because the network was disabled\.",
     r"^npm (?:ERR!|error) code (?:EAI_AGAIN|ENOTFOUND|ENETUNREACH|ECONNREFUSED)$",
@@ -193,6 +201,9 @@ _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
     for kind, pattern, sentence in (
         *_LACKED,
         *((_ENVIRONMENT, pattern, _NEWER.format(tool)) for pattern, tool in _TOO_OLD),
+        *((_ENVIRONMENT, pattern, _NEWER_TOOL.format(tool)) for pattern, tool in _TOO_OLD_TOOLS),
+        (_ENVIRONMENT, _OLDER_PERL, "the image has an older '{}' than the project needs (docs/dependencies.md, Perl)"),
+        (_ENVIRONMENT, r"^FetchContent cannot download here: ([\w.+ -]{1,200})$", _DOWNLOADS),
         *((_ENVIRONMENT, pattern, _NETWORK) for pattern in _ASKED_A_NETWORK),
         *((_ENVIRONMENT, pattern, _NO_SERVER) for pattern in _WANTED_A_SERVER),
         *((_ENVIRONMENT, pattern, _NO_GIT) for pattern in _ASKED_GIT),

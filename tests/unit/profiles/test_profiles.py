@@ -112,7 +112,7 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("lua", {"*.rockspec": b"", "*.lua": b"", "Makefile": b"test:\n"}, "lua"),
     ("lua-module", {"*.lua": b"local m = {}\nreturn m\n", "package.json": b"{}"}, "lua"),
     ("lua-of-a-build-tool", {"*.lua": b"workspace 'x'\n"}, "generic"),
-    ("lua-module-beside-make", {"*.lua": b"return m\n", "Makefile": b"test:\n"}, "make"),
+    ("lua-module-beside-make", {"*.lua": b"return m\n", "Makefile": b"test:\n"}, "lua"),
     ("make-tests", {"tests/Makefile": b"all:\n", "package.json": b"{}"}, "make-tests"),
     ("make-tests-below-make", {"test/Makefile": b"all:\n", "Makefile": b"check:\n"}, "make-check"),
     ("meson", {"meson.build": b"project('x', 'c')\n"}, "meson"),
