@@ -22,7 +22,7 @@ from sandbox.errors import ErrorCode, SandboxError
 if TYPE_CHECKING:
     from ctypes import CDLL
 
-_LOOK_S, _IDLE_CPU_S, _WORK_CPU_S = 5.0, 0.1, 1.0
+_LOOK_S, _IDLE_CPU_S, _WORK_CPU_S = 5.0, 0.1, 0.3
 _ARENA_MAX = -8  # M_ARENA_MAX of mallopt(3)
 BUDGET_BYTES = 256 * 1024**2
 """All git commands that read this host's clones, and what the threads read into memory, together."""

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 RIGHTS = "sandbox.rights"
 """Key of a request's scope: `user`, `token`, `person` (a browser's session), or `none`."""
 
-OPEN_PATHS = frozenset({"/healthz", "/login", "/static/style.css", "/static/live.js"})
+OPEN_PATHS = frozenset({"/healthz", "/login", "/static/style.css", "/static/live.js", "/static/icon.svg"})
 """What needs no token: it does not depend on the home, or has a secret of its own."""
 _REFUSAL = (
     "This request has no token, or a wrong one.\n"

@@ -32,7 +32,11 @@ HEADERS = {
     "cache-control": "no-store",
 }
 _WEB = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}(/[!-~]{0,2000})?")
-STATIC = {"style.css": "text/css; charset=utf-8", "live.js": "text/javascript; charset=utf-8"}
+STATIC = {
+    "style.css": "text/css; charset=utf-8",
+    "live.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
 
 
 def render(name: str, values: Mapping[str, Any], status: int = 200) -> Response:
