@@ -81,7 +81,7 @@ class TreeGate:
         """
         git = self.services.repositories.open(self.task.repo_id)[1]
         base = self.task.base_commit
-        if not self.verdicts.keys:
+        if not self.verdicts.keys or not self.verdicts.base_counts:
             return None
         before = bind_tree(self.services, self.profile, self._find_tree(tree_of(git, base), base))
         return find_comparison(self.services.home, before.keys, self.verdicts.keys, self.verdicts.runs)
@@ -106,8 +106,7 @@ class TreeGate:
         state = GateState(require=require, step=step.value, needed=True, verified=known.verified, missing=known.missing)
         if known.verified or self.services.settings.gate.accept == "passed":
             return state
-        compared = self.comparison is not None and self.comparison.no_new_failures
-        compared = compared and not {LAUNCH, BASE} & {*known.missing}
+        compared = self.comparison is not None and self.comparison.no_new_failures and LAUNCH not in known.missing
         return state.model_copy(update={"accept": "no-new-failures", "no_new_failures": compared})
 
     def require_state(self, state: GateState) -> None:
@@ -191,8 +190,8 @@ class TreeVerdicts:
 
     `unknown`: the error code if the engine could not be asked. `setups`: the image and runtime that the verdicts
     are bound to, by project, '' for the top; empty if no engine was asked. `bindings`: all that each verdict depends
-    on, by check, in the order of their runs. `keys`: of all bindings that count. `base_counts`: as the module says. `candidate`: the launch of its
-    application, None without one or if the profile has no `[launch]`.
+    on, by check, in the order of their runs. `keys`: of all bindings that count. `base_counts`: as the module says.
+    `candidate`: the launch of its application, None without one or if the profile has no `[launch]`.
     """
 
     runs: Mapping[str, CheckRun | None]
