@@ -94,6 +94,13 @@ def is_published(git: Git, commit: str) -> bool:
     return found.code == 0 and not found.stdout.strip()
 
 
+def is_published_except(git: Git, commit: str, branches: str) -> bool:
+    """As `is_published`, without the remote's branches that fit a pattern, such as `space-agent/*`."""
+    refs = (f"--exclude=origin/{branches}", "--remotes", "--tags")
+    found = git.attempt("rev-list", "--max-count=1", commit, "--not", *refs)
+    return found.code == 0 and not found.stdout.strip()
+
+
 def _list_paths(git: Git, commits: bytes) -> frozenset[bytes]:
     """Every path that one of these commits changed: ids, one a line."""
     options = ("-r", "-z", "-c", "--root", "--no-commit-id", "--name-only", "--no-renames")

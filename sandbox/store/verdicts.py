@@ -60,8 +60,9 @@ class Binding(Model):
     def key(self) -> str:
         """sha256 of the canonical JSON, in hex."""
         document = self.model_dump(mode="json")
-        if not self.compiler_cache:  # as before there was one: those verdicts are from scratch, too
-            del document["compiler_cache"], document["compiler_cache_of"]
+        for name in ("compiler_cache", "compiler_cache_of"):  # as before there was one: those are from scratch, too
+            if not document[name]:
+                del document[name]
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 

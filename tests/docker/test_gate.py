@@ -81,6 +81,27 @@ def test_every_cell_of_the_gate_opens_by_a_clean_room_and_closes_with_the_next_c
     assert closed_cells(bench) == set()  # the tree that was verified, whatever its commit
 
 
+def test_s23_a_base_that_only_a_task_has_opens_no_gate(bench: Bench) -> None:
+    """An agent that begins a task at a commit of its own would choose what is checked. Control: the first task, which
+    began at a branch.
+    """
+    bench.commit(b"good\nown\n")
+    assert bench.verify().verified
+    first = bench.workbench.task(bench.task_id)
+    other = bench.workbench.create_task(bench.repo_id, "other", first.head_commit)
+    assert bench.workbench.verify(other.id).verified
+    assert closed_cells(bench) == set()
+    bench.task_id = other.id
+    assert closed_cells(bench) == GUARDED
+    with refused(ErrorCode.GATE_CLOSED) as raised:
+        services = build_services(bench.home, os.environ, {"gate": {"require": "push"}}, allow_file=True)
+        require_open_gate(services, other, DeliveryStep.PUSH)
+    assert "the task's base" in raised.value.brief
+    services.close()
+    bench.workbench.close_task(other.id)
+    bench.task_id = first.id
+
+
 def test_a_sync_closes_the_gate_and_checks_see_the_newer_base(bench: Bench) -> None:
     bench.commit(b"good\nown\n")
     bench.verify()

@@ -1,4 +1,9 @@
-"""Whether the tree of a task's last commit may leave this host, decided from the cached verdicts of clean rooms."""
+"""Whether the tree of a task's last commit may leave this host, decided from the cached verdicts of clean rooms.
+
+The base of a task says which checks there are, and what a comparison is with. An agent chooses where its task begins:
+at a commit of its own, or of a stranger's request, it would choose what the gate asks. So only a base counts that a
+branch or tag of the remote has, but for the branches of tasks.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
+from sandbox.git.log import is_published_except
 from sandbox.git.objects import tree_of
 from sandbox.models import CheckRun, GateState, Task, TreeComparison, Verdict
 from sandbox.models.words import LAUNCH
@@ -23,6 +29,7 @@ from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import Bindings, bind_launch, bind_tree
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.profile_checks import load_task_profile
+from sandbox.workbench.tasks.branch_names import ALL_BRANCHES
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,9 @@ class TreeGate:
         """The current cached verdicts. Raises: as `resolve_guest_setup`."""
         required = self.services.settings.gate.require_candidate and self.profile.launch is not None
         found = find_tree_verdicts(self.services, self.profile, self._tree_of_commit)
-        return replace(found, candidate_required=required) if required else found
+        git = self.services.repositories.open(self.task.repo_id)[1]
+        counts = is_published_except(git, self.task.base_commit, ALL_BRANCHES)
+        return replace(found, candidate_required=required, base_counts=counts)
 
     def try_verdicts(self) -> TreeVerdicts:
         """As `verdicts`, for texts: an error of the engine becomes `unknown` and is not raised."""
@@ -72,7 +81,7 @@ class TreeGate:
         """
         git = self.services.repositories.open(self.task.repo_id)[1]
         base = self.task.base_commit
-        if not self.verdicts.keys:
+        if not self.verdicts.keys or not self.verdicts.base_counts:
             return None
         before = bind_tree(self.services, self.profile, self._find_tree(tree_of(git, base), base))
         return find_comparison(self.services.home, before.keys, self.verdicts.keys, self.verdicts.runs)
@@ -106,6 +115,8 @@ class TreeGate:
         """
         if not state.needed or state.verified or state.no_new_failures:
             return
+        if BASE in state.missing:
+            raise self._refuse_base(state)
         accepts = state.accept == "no-new-failures"
         raise SandboxError(
             ErrorCode.GATE_CLOSED,
@@ -114,6 +125,15 @@ class TreeGate:
                 [f"gate.require = {state.require!r}; tree {self.tree}", *self._explain_comparison(state)]
             ),
             hint=_hint(self.task, state.missing, compares=accepts) if self.profile.checks else _NO_CHECKS,
+        )
+
+    def _refuse_base(self, state: GateState) -> SandboxError:
+        return SandboxError(
+            ErrorCode.GATE_CLOSED,
+            "The gate is closed: the task's base, which says what is checked, is on no branch or tag of the remote but "
+            "those of tasks",
+            details=f"gate.require = {state.require!r}; base {self.task.base_commit}",
+            hint="Begin a task at a branch of the remote, and make the change there.",
         )
 
     def _explain_comparison(self, state: GateState) -> Iterator[str]:
@@ -149,6 +169,9 @@ def _find_last_result(home: Home, task_id: str, tree: str) -> bool | None:
     return None
 
 
+BASE = "base"
+"""Among the checks that are missing: the task's base does not count."""
+
 MOST_ENTRIES = 500
 """Maximum number of journal entries that are searched for a verification."""
 
@@ -167,8 +190,8 @@ class TreeVerdicts:
 
     `unknown`: the error code if the engine could not be asked. `setups`: the image and runtime that the verdicts
     are bound to, by project, '' for the top; empty if no engine was asked. `bindings`: all that each verdict depends
-    on, by check, in the order of their runs. `keys`: of all bindings that count. `candidate`: the launch of its
-    application, None without one or if the profile has no `[launch]`.
+    on, by check, in the order of their runs. `keys`: of all bindings that count. `base_counts`: as the module says.
+    `candidate`: the launch of its application, None without one or if the profile has no `[launch]`.
     """
 
     runs: Mapping[str, CheckRun | None]
@@ -176,14 +199,16 @@ class TreeVerdicts:
     setups: Mapping[str, GuestSetup] = field(default_factory=dict)
     candidate: CheckRun | None = None
     candidate_required: bool = False
+    base_counts: bool = True
     keys: tuple[str, ...] = ()
     bindings: Mapping[str, Binding] = field(default_factory=dict)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Checks that did not pass in a clean room."""
+        """Checks that did not pass in a clean room; `BASE` for a base that does not count."""
         asked = {**self.runs, **({LAUNCH: self.candidate} if self.candidate_required else {})}
-        return tuple(name for name, run in asked.items() if run is None or run.verdict is not Verdict.PASSED)
+        missing = tuple(name for name, run in asked.items() if run is None or run.verdict is not Verdict.PASSED)
+        return missing if self.base_counts or not self.runs else (*missing, BASE)
 
     @property
     def verified(self) -> bool | None:

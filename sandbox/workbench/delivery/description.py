@@ -60,7 +60,7 @@ def gather_facts(
         commits=list_subjects(git, task.base_commit, task.head_commit),
         files=files,
         runs=tuple(run for run in ran.values() if run is not None),
-        missing=tuple(name for name in known.missing if ran.get(name) is None),
+        missing=tuple(name for name in known.missing if name != gate.BASE and ran.get(name) is None),
         tree=tree_gate.tree,
         head=task.head_commit,
         verified=known.verified,

@@ -20,6 +20,8 @@ from sandbox.store.home import Home
 from sandbox.store.short_ids import SHOWN_CHARACTERS
 
 PREFIX = "refs/heads/space-agent/"
+ALL_BRANCHES = "space-agent/*"
+"""Fits the branch of every task."""
 _ID_LENGTH = len("task-") + 36
 _SHORT = lazy_pattern(r"[0-9a-f]{8}(?=-)")
 _SLUG_LENGTH = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sandbox.errors import ErrorCode
-from sandbox.git.log import MESSAGES_BYTES, SUBJECT_BYTES, list_subjects, read_messages
+from sandbox.git.log import MESSAGES_BYTES, SUBJECT_BYTES, is_published_except, list_subjects, read_messages
 from sandbox.git.process import Git
 from tests.unit.conftest import Upstream, refused
 
@@ -34,6 +34,17 @@ def test_subjects_come_oldest_first_each_on_its_own(upstream: Upstream, cached: 
     assert found[4][1].startswith("commit 0123")
     assert list_subjects(git, base, base) == ()
     assert list_subjects(git, made[0], made[1]) == (found[1],)
+
+
+def test_s23_branches_of_tasks_publish_no_commit(upstream: Upstream, cached: Callable[[Upstream], Git]) -> None:
+    """Control: a branch of a person that has a part of the name."""
+    base = upstream.commit("base")
+    upstream.git("checkout", "--quiet", "-b", "feature/space-agent/x")
+    of_person = upstream.commit("of a person")
+    upstream.git("checkout", "--quiet", "-b", "space-agent/45c2abc0-work")
+    of_task = upstream.commit("of a task")
+    git = cached(upstream)
+    assert [is_published_except(git, one, "space-agent/*") for one in (base, of_person, of_task)] == [True, True, False]
 
 
 def test_messages_are_whole_with_their_authors_and_only_those_of_the_range(
