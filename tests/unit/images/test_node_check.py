@@ -130,6 +130,16 @@ def test_a_build_runs_what_npm_runs_after_an_installation(
     assert ("install failed, going on" in done.stderr) == ("exit 1" in scripts.get("install", ""))
 
 
+@pytest.mark.parametrize(("script", "said"), [("echo ran $NO_COLOR", ""), ("echo ran $NO_COLOR # vitest", "1")])
+def test_what_a_project_does_with_colors_can_be_tested(script: str, said: str, tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    (tmp_path / "package.json").write_text(json.dumps({"scripts": {"test": script}}))
+    environment = {**os.environ, "NO_COLOR": "1"}
+    done = subprocess.run([PROGRAM, "test"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, f"ran {said}".strip())
+
+
 ALL = "packages:\n  - lib/**\n  - other\n"
 
 
