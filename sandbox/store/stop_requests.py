@@ -147,8 +147,8 @@ def is_running(folder: Path, owner_id: str, run_id: str) -> bool:
 
 @contextmanager
 def open_requests(folder: Path, owner_id: str, run_id: str | None = None) -> Iterator[list[ObservedRequest]]:
-    """The requests of a task or repository, or the one with this run id, of live and dead processes. Removes stop files without a
-    request.
+    """The requests of a task or repository, or the one with this run id, of live and dead processes. Removes stop files
+    without a request.
     """
     found: list[ObservedRequest] = []
     wanted = None if run_id is None else request_path(folder, owner_id, run_id).name

@@ -151,6 +151,8 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
         f"repository: {repository.id}, remote {_spell_out(repository.remote_url)}",
         f"branch: {_spell_out(task.branch)}, commit {task.head_commit[:12]}",
     ]
+    if task.profile is not None:
+        about.append(f"profile: {_spell_out(task.profile)}, chosen for this task")
     if tool == OPENING:
         about.append(f"pull request: into {_spell_out(task.base_branch)}")
     if tool in SENDING:

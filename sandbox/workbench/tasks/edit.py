@@ -133,8 +133,10 @@ _NOTE = "git ignores these files here: they are in the task's files, and in no s
 
 def _list_ignored(services: Services, task: Task, outcome: EditOutcome) -> tuple[str, ...]:
     """The files with new content that a comparison leaves out. Ignored files that the last commit has are compared."""
+    written = [edit.path for edit in outcome.edits if edit.after.content is not None]
+    if not written:
+        return ()
     _, git = services.repositories.open(task.repo_id)
-    written = (edit.path for edit in outcome.edits if edit.after.content is not None)
     try:
         rules = known_rules.load_task_base(services.home, services.policies, task, git).rules
         ignored = [path for path in written if rules.is_ignored(path, directory=False)]

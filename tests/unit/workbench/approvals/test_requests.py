@@ -17,7 +17,7 @@ from sandbox.approvals import AgentCall, fingerprint, to_canonical_json
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.files.names import WalkLimits
-from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task, TaskStatus
+from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task, TaskOptions, TaskStatus
 from sandbox.policy.approvals import ApprovalPolicy, Decision, load_approval_policy
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
@@ -507,6 +507,10 @@ def test_n09_a_person_is_asked_about_each_choice_of_a_profile_and_told_what_it_l
     write_profile(desk, "strict", test="pytest", lint="ruff", build="make")
     with open_again(desk) as workbench:
         assert workbench.use_approval(workbench.approval_call(CREATE, {**plain, "profile": "loose"}))
+        task = workbench.create_task(desk.repo_id, options=TaskOptions(profile="loose", branch="words"))
+        later = workbench.request_approval(workbench.approval_call(COMMIT, {"task_id": task.id, "message": "m"}))
+        assert "profile: loose, chosen for this task" in later.question
+        assert task.branch.endswith("-words")
         for wrong, code in (({"profile": "lose"}, ErrorCode.NOT_FOUND), ({"branch": "A b"}, ErrorCode.INVALID_INPUT)):
             with refused(code):
                 workbench.request_approval(workbench.approval_call(CREATE, {**plain, **wrong}))
