@@ -42,7 +42,7 @@ def make_guest_folder(path: Path) -> None:
 
 
 def is_labelled(path: Path) -> bool:
-    """Whether guests may use a path, by its type. False where nothing has a label."""
+    """Whether guests may use a path, by its type. False on a file system without labels."""
     try:
         label = os.getxattr(path, ATTRIBUTE, follow_symlinks=False)
     except OSError:

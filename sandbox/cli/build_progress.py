@@ -68,12 +68,12 @@ class BuildProgress:
         at its end that the error has, which is printed next.
         """
         error = sys.exc_info()[1]
-        told = {*error.details.splitlines()} if isinstance(error, SandboxError) else set()
+        shown = {*error.details.splitlines()} if isinstance(error, SandboxError) else set()
         with self._lock:
             failed = [build for build in self._builds.values() if build.failed]
             for build in failed or self._builds.values():
                 lines = [*build.log]
-                while lines and lines[-1] in told:
+                while lines and lines[-1] in shown:
                     lines.pop()
                 for line in lines:
                     note(line)

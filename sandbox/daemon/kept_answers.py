@@ -36,7 +36,7 @@ class KeptAnswer(Generic[AnswerT]):
         self._until = 0.0
 
     def get(self, ask: Callable[[], AnswerT]) -> TimedAnswer[AnswerT]:
-        """The kept answer, or a new one. Raises: what `ask` raises, of which nothing is kept."""
+        """The kept answer, or a new one. Raises: what `ask` raises; no error is kept."""
         with self._lock:
             if self._kept is None or time.monotonic() >= self._until:
                 self._kept = TimedAnswer(ask(), datetime.now(UTC))

@@ -250,14 +250,14 @@ def _exit_without_report(
     wall_time_s: float,
 ) -> ContainerExit:
     """Without a report the guest is killed, and its end is taken from the engine. Raises: `timeout` (`reason`:
-    `controller_silent`) if PID 1 ended it because it heard nothing from us.
+    `controller_silent`) if PID 1 ended it because we were silent.
     """
     kill_container(engine, guest.container_id)
     state = _wait_for_final_state(engine, guest.container_id)
     if state.get("ExitCode") == _ABANDONED:
         raise SandboxError(
             ErrorCode.TIMEOUT,
-            "The check was ended: its guest heard nothing from this process for as long as container.idle_s",
+            "The check was ended: this process was silent towards its guest for as long as container.idle_s",
             details="This process was stopped or held up, or the engine between them was. The check has no verdict.",
             hint="Run it again. A process that was stopped with Ctrl-Z, and output that is not read, have this effect.",
             reason="controller_silent",

@@ -25,7 +25,7 @@ BODY_S = 120.0
 """How long its body may take after that: 16 MiB at 140 kB a second."""
 
 WRITE_S = 60.0
-"""How long a client over the network may read nothing of an answer that waits for it."""
+"""How long a client over the network may leave an answer unread that waits for it."""
 
 MOST_CONNECTIONS = 256
 """Over the network, of one server: a quarter of the 1,024 descriptors that a process usually has."""

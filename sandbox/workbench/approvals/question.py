@@ -131,7 +131,7 @@ def build_question(services: Services, tool: str, arguments: Mapping[str, Any], 
 
 
 def _about_repository(services: Services, tool: str, repository: Repository, profile: str | None) -> list[str]:
-    """Of a call without a task; nothing of a tool that can do little with a repository."""
+    """Of a call without a task; empty for a tool that can do little with a repository."""
     about = f"repository: {repository.id}, remote {_spell_out(repository.remote_url)}"
     if tool == CREATING and profile is not None:
         return [about, *chosen_profile.describe_choice(services, repository.id, profile)]

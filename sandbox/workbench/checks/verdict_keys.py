@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sandbox.policy.container import EffectiveContainerPolicy
     from sandbox.profiles import Profile
 
-_SOME_CACHE = Path("/")  # a key says whose cache was read, not which content it had
+_SOME_CACHE = Path("/")  # a key names the repository of the cache that was read, not its content
 PLATFORM = f"{platform.system()}/{platform.machine()}".lower()
 
 
