@@ -6,17 +6,20 @@ No text of a caller becomes a revision expression.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
 from sandbox.git.objects import parse_object_id, peel
 from sandbox.git.process import Git
-from sandbox.git.ref_files import read_ref_file
 from sandbox.lazy_pattern import lazy_pattern
 
 _REF = lazy_pattern(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
 MAX_REF_LENGTH = 244
 
 _REF_FORMAT = "%(refname) %(objecttype) %(objectname) %(tree)"
+_ID_DIGITS = (40, 64)
+_MOST_PACKED_BYTES = 1024**2
+_REF_LINE = lazy_pattern(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\n")
 
 
 def require_ref_name(name: str) -> str:
@@ -48,7 +51,7 @@ def resolve_ref_to_commit(git: Git, full_name: str) -> str | None:
 
     `full_name` has no characters of patterns: `require_ref_name`.
     """
-    known = read_ref_file(git.git_dir, full_name)
+    known = _read_ref_file(git.git_dir, full_name)
     if known and git.cache.trees.get(known):  # it is the id of a commit
         return known
     listed = git.attempt("for-each-ref", f"--format={_REF_FORMAT}", full_name)
@@ -63,6 +66,37 @@ def resolve_ref_to_commit(git: Git, full_name: str) -> str | None:
         if name == full_name:
             return peel(git, oid, "commit")
     return None
+
+
+def _read_ref_file(git_dir: Path, full_name: str) -> str | None:
+    """The object id of a ref, from its file; None if git has to be asked. `full_name`: below `refs/`, without `..`.
+
+    Source: gitrepository-layout(5): the file of a ref goes before its line in `packed-refs`, and a ref that is packed
+    is written there before its file is deleted. Only a plain object id is read here; of all else (a symbolic ref, a
+    missing ref, another ref storage) git is asked.
+    """
+    try:
+        with (git_dir / full_name).open(encoding="ascii") as file:
+            line = file.read(_ID_DIGITS[-1] + 2)
+        return line.strip() if _REF_LINE.fullmatch(line) else None
+    except FileNotFoundError:
+        return _read_packed(git_dir / "packed-refs", full_name.encode())
+    except (OSError, ValueError):
+        return None
+
+
+def _read_packed(path: Path, name: bytes) -> str | None:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_PACKED_BYTES + 1)
+    except OSError:
+        return None
+    end = content.find(b" " + name + b"\n")
+    if len(content) > _MOST_PACKED_BYTES or end < 0:
+        return None
+    start = content.rfind(b"\n", 0, end) + 1
+    line = content[start:end].decode("ascii", errors="replace") + "\n"
+    return line.strip() if _REF_LINE.fullmatch(line) else None
 
 
 def move_ref(git: Git, full_name: str, new: str, old: str) -> None:

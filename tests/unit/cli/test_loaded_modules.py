@@ -15,7 +15,7 @@ LOOKING = Budget(CLICK | MODELS, 143)  # no profile and no policy is read (docs/
 READING = Budget(CLICK | MODELS, 151)  # with the client of the daemon, and what replaces processes of git
 SUGGESTING = Budget(READING.libraries | {"yaml"}, READING.ours)  # CI workflows are read for checks that nobody named
 SEARCHING = Budget(CLICK | MODELS, 129)  # more before the search of a commit had imports of its own
-EDITING = Budget(CLICK | MODELS | LOCKS, 145)  # with the rules that say which of its files git ignores
+EDITING = Budget(CLICK | MODELS | LOCKS, 147)  # with the rules that say which of its files git ignores
 WRITING = Budget(CLICK | MODELS | LOCKS, 176)
 
 

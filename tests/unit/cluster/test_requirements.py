@@ -55,7 +55,7 @@ def test_the_error_says_what_no_worker_has_and_who_there_is() -> None:
     other = WORKER.model_copy(
         update={"id": f"worker-{'3' * 16}", "capabilities": ABLE.model_copy(update={"arch": "arm64", "labels": {}})}
     )
-    with pytest.raises(SandboxError, match=r"No worker has gpu=yes$") as caught:
+    with pytest.raises(SandboxError, match=r"(?m)No worker has gpu=yes$") as caught:
         require_worker((WORKER, OLD), {"gpu": "yes", "arch": "amd64"})
     assert f"{WORKER.id} lacks gpu=yes. It has arch=amd64" in caught.value.details
     assert f"{OLD.id} lacks arch=amd64, gpu=yes. It has not announced it" in caught.value.details

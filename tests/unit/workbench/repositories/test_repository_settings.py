@@ -12,6 +12,7 @@ from sandbox.agent.tools import TOOLS
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ChosenSettings, RemarkKind, TaskOptions
+from sandbox.policy.approvals import ALWAYS_ASKED_WITH
 from sandbox.profiles import Profile, load_profiles
 from sandbox.workbench.repositories.repository_settings import apply_settings
 from tests.unit.conftest import Upstream, refused
@@ -109,9 +110,11 @@ def test_a_setting_that_is_not_there_cannot_be_taken_back(desk: Desk, name: str)
 
 
 def test_agents_see_settings_and_have_no_tool_that_changes_them() -> None:
+    """A new task may have another profile, if a person approves that call (docs/adr/0156)."""
     assert not [tool.name for tool in TOOLS.values() if tool.command == "repo set"]
-    fields = {field for tool in TOOLS.values() for field in tool.input_model.model_fields}
-    assert not fields & {"profile", "image", "env", "limits"}
+    fields = {(tool.name, field) for tool in TOOLS.values() for field in tool.input_model.model_fields}
+    settings = {(tool, field) for tool, field in fields if field in {"profile", "image", "env", "limits"}}
+    assert settings == {("space_repo_create_task", "profile")} == set(ALWAYS_ASKED_WITH.items())
 
 
 def test_a_folder_moves_rules_and_layers_and_leaves_what_matches_anywhere(shipped: dict[str, Profile]) -> None:
