@@ -25,7 +25,7 @@ from sandbox.workbench import Workbench
 from sandbox.workbench.checks.gate import require_open_gate
 from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.delivery import description
-from tests.docker.test_verify import CHAIN, Bench
+from tests.docker.test_verify import CHAIN, CHECK, HEAD, Bench
 from tests.unit.conftest import refused
 
 PUSH = {"SANDBOX_GATE_REQUIRE": "push"}
@@ -100,6 +100,40 @@ def test_s23_a_base_that_only_a_task_has_opens_no_gate(bench: Bench) -> None:
     services.close()
     bench.workbench.close_task(other.id)
     bench.task_id = first.id
+
+
+def test_s23_a_base_with_other_checks_than_the_branch_has_now_opens_no_gate(bench: Bench) -> None:
+    """An agent that begins a task at a commit from before the project's checks would choose what is checked. Control:
+    the gate opens once the branch is merged, and with the base's checks at the branch itself.
+    """
+    easy = HEAD.format(image="base").replace('"bench"', '"easy"').replace("99", "9")
+    (bench.home / "profiles" / "easy.toml").write_text(easy + CHECK.format(id="easy", script="true", requires="[]"))
+    (bench.upstream.root / "bench").unlink()
+    bench.upstream.write("easy")
+    before = bench.upstream.commit()
+    bench.again(CHAIN)
+    bench.workbench.clone(str(bench.upstream.root))
+    first, other = bench.task_id, bench.workbench.create_task(bench.repo_id, "other", before)
+    bench.task_id = other.id
+    bench.commit(b"bad\n")
+    assert bench.verify().verified
+    assert closed_cells(bench) == set(), "as long as the branch asks no more"
+    bench.upstream.write("bench")
+    bench.upstream.commit()
+    bench.workbench.clone(str(bench.upstream.root))
+    assert closed_cells(bench) == GUARDED
+    with refused(ErrorCode.GATE_CLOSED) as raised:
+        services = build_services(bench.home, os.environ, {"gate": {"require": "push"}}, allow_file=True)
+        require_open_gate(services, other, DeliveryStep.PUSH)
+    assert "sandbox task sync" in raised.value.hint
+    services.close()
+    bench.workbench.sync_task(bench.task_id, "main")
+    assert not bench.verify().verified, "now it has the checks of the branch"
+    bench.commit(b"good\n")
+    assert bench.verify().verified
+    assert closed_cells(bench) == set()
+    bench.workbench.close_task(bench.task_id)
+    bench.task_id = first
 
 
 def test_a_sync_closes_the_gate_and_checks_see_the_newer_base(bench: Bench) -> None:

@@ -1,8 +1,9 @@
 """Whether the tree of a task's last commit may leave this host, decided from the cached verdicts of clean rooms.
 
 The base of a task says which checks there are, and what a comparison is with. An agent chooses where its task begins:
-at a commit of its own, or of a stranger's request, it would choose what the gate asks. So only a base counts that a
-branch or tag of the remote has, but for the branches of tasks.
+at a commit of its own, of a stranger's request, or of a time with other checks, it would choose what the gate asks. So
+only a base counts that a branch or tag of the remote has, but for the branches of tasks, and that asks for the checks
+of the branch that the task goes to.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
+from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.log import is_published_except
 from sandbox.git.objects import tree_of
+from sandbox.git.refs import resolve_ref
 from sandbox.models import CheckRun, GateState, Task, TreeComparison, Verdict
 from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile
@@ -28,8 +31,26 @@ from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import Bindings, bind_launch, bind_tree
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks.branch_names import ALL_BRANCHES
+
+
+class _BaseRefusal(NamedTuple):
+    """Why the base of a task opens no gate, as a clause, and what to do. `{task}`: its id."""
+
+    clause: str
+    hint: str
+
+
+_OWN_BASE = _BaseRefusal(
+    "is on no branch or tag of the remote but those of tasks",
+    "Begin a task at a branch of the remote, and make the change there.",
+)
+_OTHER_CHECKS = _BaseRefusal(
+    "asks for other checks than the branch that it goes to does now",
+    "Merge that branch and verify again: `sandbox task sync {task}`.",
+)
 
 
 @dataclass(frozen=True)
@@ -62,9 +83,22 @@ class TreeGate:
         """The current cached verdicts. Raises: as `resolve_guest_setup`."""
         required = self.services.settings.gate.require_candidate and self.profile.launch is not None
         found = find_tree_verdicts(self.services, self.profile, self._tree_of_commit)
-        git = self.services.repositories.open(self.task.repo_id)[1]
-        counts = is_published_except(git, self.task.base_commit, ALL_BRANCHES)
-        return replace(found, candidate_required=required, base_counts=counts)
+        return replace(found, candidate_required=required, base_counts=not self._base_refusal)
+
+    @cached_property
+    def _base_refusal(self) -> _BaseRefusal | None:
+        """Why the task's base does not count; None if it does."""
+        repository, git = self.services.repositories.open(self.task.repo_id)
+        base = self.task.base_commit
+        if not is_published_except(git, base, ALL_BRANCHES):
+            return _OWN_BASE
+        goal = resolve_ref(git, f"refs/remotes/origin/{self.task.base_branch.removeprefix('refs/heads/')}")
+        goal = goal or resolve_commit(git, "HEAD", repository.default_branch)  # it began at a commit or tag
+        if goal == base or load_profile(self.services, self.task.repo_id, git, goal, self.task.profile).checks == (
+            self.profile.checks
+        ):
+            return None
+        return _OTHER_CHECKS
 
     def try_verdicts(self) -> TreeVerdicts:
         """As `verdicts`, for texts: an error of the engine becomes `unknown` and is not raised."""
@@ -115,8 +149,13 @@ class TreeGate:
         """
         if not state.needed or state.verified or state.no_new_failures:
             return
-        if BASE in state.missing:
-            raise self._refuse_base(state)
+        if (why := self._base_refusal) and BASE in state.missing:
+            raise SandboxError(
+                ErrorCode.GATE_CLOSED,
+                f"The gate is closed: the task's base, which says what is checked, {why.clause}",
+                details=f"gate.require = {state.require!r}; base {self.task.base_commit}",
+                hint=why.hint.format(task=self.task.id),
+            )
         accepts = state.accept == "no-new-failures"
         raise SandboxError(
             ErrorCode.GATE_CLOSED,
@@ -125,15 +164,6 @@ class TreeGate:
                 [f"gate.require = {state.require!r}; tree {self.tree}", *self._explain_comparison(state)]
             ),
             hint=_hint(self.task, state.missing, compares=accepts) if self.profile.checks else _NO_CHECKS,
-        )
-
-    def _refuse_base(self, state: GateState) -> SandboxError:
-        return SandboxError(
-            ErrorCode.GATE_CLOSED,
-            "The gate is closed: the task's base, which says what is checked, is on no branch or tag of the remote but "
-            "those of tasks",
-            details=f"gate.require = {state.require!r}; base {self.task.base_commit}",
-            hint="Begin a task at a branch of the remote, and make the change there.",
         )
 
     def _explain_comparison(self, state: GateState) -> Iterator[str]:
