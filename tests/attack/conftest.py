@@ -27,8 +27,8 @@ ABOUT_GIT = (*(f"test_{section}_" for section in "abcdefgq"), "test_i_search", "
 NOT_ABOUT_LAYOUTS = (*(f"test_{section}_" for section in "befgoq"), "test_s_local_remotes")
 """Entries on configuration, remotes, credentials, arguments and processes: how files lie on disk plays no part."""
 
-EACH_PATH = ("test_h_",)
-"""Entries on how paths are resolved: all their variations run in both layouts."""
+EACH_PATH = tuple(f"test_{section}_" for section in "chj")
+"""Entries on how paths are resolved and trees are walked: all their variations run in both layouts."""
 
 _seen_on_newer: set[str] = set()
 
