@@ -63,6 +63,7 @@ def test_s117_the_control_without_escaping(site: Site, monkeypatch: pytest.Monke
 def find_structures(site: Site, client: httpx2.Client, text: str) -> list[Any]:
     """The structures of all pages with this text wherever a guest, an agent, a remote or a forge can put it."""
     pages = FilledPages(site.desk, text)
+    site.kept.storage.forget()  # of the text before
     ids = (pages.run_id, pages.approved.id, pages.task.id, pages.task.id[5:13], pages.question.id, pages.snapshot.id)
     found = []
     for name, path in pages.paths.items():

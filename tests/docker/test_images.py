@@ -179,7 +179,7 @@ def test_failed_build_shows_its_last_lines_and_leaves_no_tag(site: ImageBuildCon
     write_dockerfile(site, scratch, "RUN echo the evidence && exit 7")
     with pytest.raises(SandboxError) as raised:
         build(site, scratch, quiet)
-    assert raised.value.code is ErrorCode.INTERNAL
+    assert (raised.value.code, raised.value.reason) == (ErrorCode.INVALID_INPUT, "build_failed")
     assert "the evidence" in raised.value.details
     assert "code: 7" in raised.value.details
     assert site.engine.inspect_image(tag_of(scratch)) is None

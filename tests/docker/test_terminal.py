@@ -102,4 +102,4 @@ def test_a_failed_build_shows_all_of_its_output(tmp_path: Path, scratch: str, on
 
     assert "the reason" in lines
     assert "1050" in lines
-    assert any(line.startswith("error [internal]") for line in lines)
+    assert any(line.startswith("error [invalid_input]") for line in lines)

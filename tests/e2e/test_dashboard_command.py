@@ -72,7 +72,7 @@ def test_without_pages_it_says_how_to_serve_them(tmp_path: Path, browser: Path) 
     assert [absent.returncode, without_pages.returncode] == [2, 2]
     assert "No daemon of yours serves the home" in absent.stderr
     assert "does not serve HTTP" in without_pages.stderr
-    assert "serve --http 127.0.0.1:0" in absent.stderr
-    assert "serve --http 127.0.0.1:0" in without_pages.stderr
+    assert "serve --http 127.0.0.1:8765" in absent.stderr
+    assert "serve --http 127.0.0.1:8765" in without_pages.stderr
     assert (absent.stdout, without_pages.stdout) == ("", "")
     assert not (tmp_path / "opened").exists()

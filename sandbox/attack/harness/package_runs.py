@@ -73,7 +73,7 @@ def open_controller(scene: Scene, index: PackageIndex) -> Iterator[Workbench]:
 
 
 def run_files(scene: Scene, workbench: Workbench, name: str, files: Mapping[str, str]) -> RunSummary:
-    """Run a repository of these files, as a person does."""
+    """Run a repository of these files, as a person does; one that is there gets a commit with just these."""
     remote = scene.root / f"{name}.git"
     scene.require_git("init", "-q", "--bare", "-b", "main", str(remote), cwd=scene.root)
     scene.seed(remote, {path: text.encode() for path, text in files.items()})

@@ -282,7 +282,7 @@ def _own_bytes(scene: Scene) -> str:
         require_hit(attacker.runs[0].layers, "the attacker's repository got no layer")
         if attacker.runs[0].layers == first.runs[0].layers:
             raise GotThrough("other archives gave the same layer")
-        again = run_files(scene, workbench, "victim-2", uses | {"more": "x"})
+        again = run_files(scene, workbench, "victim", uses | {"more": "x"})
         require_equal((again.verified, again.runs[0].layers), (True, first.runs[0].layers), "the victim's next commit")
     return "other bytes are another layer; the victim kept its own"
 
