@@ -552,6 +552,8 @@ def test_perl_without_a_test_fails(shipped: dict[str, Profile], tmp_path: Path, 
     done = run_script(check, tmp_path, prove)
     assert (done.returncode, done.stdout) == (1, "")
     assert run_script(check, tmp_path, {"t/deep/a.t": ""}).stdout == "prove --lib --recurse t\n"
+    done = run_script(check, tmp_path, {"lib/A.xs": ""})  # Debian's A.so might be found
+    assert (done.returncode, "There is XS" in done.stderr) == (1, True)
 
 
 LUA = {"bin/busted": "#!/bin/sh\necho busted\n", "bin/lua": "#!/bin/sh\necho lua\n", "spec/a_spec.lua": ""}
