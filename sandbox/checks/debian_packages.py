@@ -98,7 +98,6 @@ libopus-dev         opus/ opus
 libpam0g-dev        security/ pam pam_misc
 libpcap-dev         pcap.h pcap/ pcap libpcap PCAP
 libpcre2-dev        pcre2.h pcre2posix.h pcre2-8 libpcre2-8 PCRE2
-libpcre3-dev        pcre.h pcre libpcre PCRE
 libpng-dev          png.h png libpng libpng16 PNG
 libpopt-dev         popt.h popt
 libpq-dev           libpq-fe.h postgresql/ pq libpq PostgreSQL

@@ -25,6 +25,12 @@ static PyMethodDef methods[] = {{"three", three, METH_NOARGS, ""}, {0}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calc", "", -1, methods};
 PyMODINIT_FUNC PyInit__calc(void) { return PyModule_Create(&module); }
 """
+LPEG = """
+#include <lauxlib.h>
+int luaopen_lpeg(lua_State *lua) {{
+    lua_newtable(lua); lua_pushboolean(lua, 1); lua_setfield(lua, -2, "{}"); return 1;
+}}
+"""
 BUILD = '[build-system]\nrequires = ["setuptools>=61"]\nbuild-backend = "setuptools.build_meta"\n'
 CALC_TEST = "use Test::More tests => 1;\nuse Calc;\nis(Calc::add(1, 2), 3);\n"
 MAKEFILE = "all: t\nt: t.c\n\tcc -o t t.c\n{target}: all\n\t./t\n"
@@ -221,6 +227,16 @@ PROJECTS = {
         {"src/calc.lua": "return {add = function(a, b) return a - b end}\n"},
         report=True,
     ),
+    "lua-in-c": Project(  # the image has a module of this name, too
+        "lua",
+        {
+            "lpeg-1.0-1.rockspec": "package = 'lpeg'\n",
+            "lpeg.c": LPEG.format("add"),
+            "test.lua": "assert(require('lpeg').add)\n",
+            "makefile": "test:\n\tcc -shared -fPIC $$(pkg-config --cflags lua5.3) -o lpeg.so lpeg.c\n\tlua test.lua\n",
+        },
+        {"lpeg.c": LPEG.format("sub")},
+    ),
     "cmake-tests-off": Project(  # its tests are an option, and their framework one that it would download
         "cmake",
         {
@@ -346,6 +362,27 @@ def test_a_project_is_verified_and_its_failing_test_noticed(project: Project, tm
     if project.report:
         reports = [summary.runs[-1].report for summary in (good, bad)]
         assert [(report.tests, report.failures) for report in reports if report] == [(1, 0), (1, 1)]
+
+
+def test_a_lua_module_in_c_that_is_not_built_does_not_pass_with_that_of_the_image(tmp_path: Path) -> None:
+    source = make_repository(tmp_path / "source")
+    tests = {"test.lua": "assert(require('lpeg').match)\n"}  # Debian's LPeg passes
+    commit(source, {"x-1-1.rockspec": "package = 'x'\n", "lpeg.c": LPEG.format("match"), **tests}, "main")
+    with Workbench(tmp_path / "home", environ=os.environ, allow_file=True) as workbench:
+        (run,) = run_branch(workbench, source, "main").runs
+    assert (run.verdict, "There is a module in C (./lpeg.c)" in run.stderr_tail) == (Verdict.FAILED, True)
+
+
+def test_cmake_tests_that_do_not_compile_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    project = PROJECTS["cmake-tests-off"]
+    source = make_repository(tmp_path / "source")
+    commit(source, {**project.files, "t.cpp": "#error no\n"}, "main")
+    with Workbench(tmp_path / "home", environ=os.environ, allow_file=True) as workbench:
+        build, test = run_branch(workbench, source, "main").runs
+    assert (build.verdict, test.verdict) == (Verdict.PASSED, Verdict.PASSED)
+    assert "Without CALC_BUILD_TESTS: the build with tests failed" in build.stderr_tail
+    assert test.report is not None
+    assert test.report.tests == 0
 
 
 @pytest.mark.parametrize(("files", "sentence"), LACKING.values(), ids=LACKING)

@@ -14,6 +14,7 @@ import pytest
 from devtools.host_speed import slowness
 from sandbox.checks.cause import EXIT_STATUS_ONLY, FILE_FAILED, HELPER, find_cause
 from sandbox.checks.crash import find_crash
+from sandbox.checks.debian_packages import find_library_package
 from sandbox.checks.declared import DeclaredPackages
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, TestFailure, Verdict
 from tests.unit.cli.test_run_explanations import run
@@ -120,6 +121,12 @@ def test_a_missing_module_is_the_environments_only_where_the_project_declares_it
     assert (found.kind, f"'{module}'" in found.sentence) == (ENVIRONMENT, True)
     found = why(said)
     assert (found.kind, f"'{module}'" in found.sentence) == (UNKNOWN, True)
+
+
+def test_no_package_is_named_that_the_next_debian_lacks() -> None:
+    """PCRE 1 left Debian with 13, to which a tool that is too old sends."""
+    assert (find_library_package("pcre.h"), find_library_package("libpcre")) == ("", "")
+    assert find_library_package("pcre2.h") == "libpcre2-dev"
 
 
 def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_them() -> None:

@@ -108,13 +108,22 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("perl-module-build", {"Build.PL": b"", "Makefile": b"test:\n"}, "perl"),
     ("perl-of-dist-zilla", {"dist.ini": b"name = A-B\n[@Basic]\n", "cpanfile": b""}, "perl"),
     ("perl-another-dist-ini", {"dist.ini": b"; none\n", "Makefile": b"test:\n"}, "make"),
-    ("perl-application", {"cpanfile": b"requires 'A';\n", "Makefile": b"test:\n"}, "perl"),
+    ("perl-application", {"cpanfile": b"requires 'A';\n", "package.json": b"{}"}, "perl"),
+    ("perl-application-beside-make", {"cpanfile": b"requires 'A';\n", "Makefile": b"test:\n"}, "make"),
+    ("perl-application-with-node-tests", {"cpanfile": b"", "package.json": b'{"scripts": {"test": "tap"}}'}, "node"),
     ("lua", {"*.rockspec": b"", "*.lua": b"", "Makefile": b"test:\n"}, "lua"),
     ("lua-module", {"*.lua": b"local m = {}\nreturn m\n", "package.json": b"{}"}, "lua"),
     ("lua-of-a-build-tool", {"*.lua": b"workspace 'x'\n"}, "generic"),
-    ("lua-module-beside-make", {"*.lua": b"return m\n", "Makefile": b"test:\n"}, "lua"),
-    ("make-tests", {"tests/Makefile": b"all:\n", "package.json": b"{}"}, "make-tests"),
-    ("make-tests-below-make", {"test/Makefile": b"all:\n", "Makefile": b"check:\n"}, "make-check"),
+    ("lua-module-beside-make", {"*.lua": b"return m\n", "Makefile": b"test:\n"}, "make"),
+    ("lua-module-beside-make-check", {"*.lua": b"return m\n", "Makefile": b"check:\n"}, "make-check"),
+    ("lua-beside-cmake-with-tests", {"*.rockspec": b"", "CMakeLists.txt": TESTED}, "cmake"),
+    ("make-tests", {"tests/Makefile": b"all:\ncheck: all\n"}, "make-tests"),
+    ("make-tests-in-test", {"test/Makefile": b"all test: x\n"}, "make-tests"),
+    ("make-tests-without-a-target", {"tests/Makefile": b"all: certs.pem\n"}, "generic"),
+    ("make-tests-below-make", {"test/Makefile": b"test:\n", "Makefile": b"check:\n"}, "make-check"),
+    ("make-tests-of-an-application", {"tests/Makefile": b"test:\n", "requirements.txt": b""}, "python"),
+    ("make-tests-beside-go", {"tests/Makefile": b"test:\n", "*.go": GO}, "gopath"),
+    ("make-tests-beside-node", {"tests/Makefile": b"test:\n", "package.json": b"{}"}, "node"),
     ("meson", {"meson.build": b"project('x', 'c')\n"}, "meson"),
     ("meson-over-cmake-without-tests", {"meson.build": b"project(\n'x')", "CMakeLists.txt": b""}, "meson"),
     ("meson-for-python", {"meson.build": b"project('x')", "pyproject.toml": PACKAGE}, "python"),
@@ -475,10 +484,257 @@ def test_a_part_of_a_shipped_test_check_is_run_by_its_runner(
         (tmp_path / command).write_text('#!/bin/sh\necho "${0##*/} $*"\n')
         (tmp_path / command).chmod(0o755)
     (tmp_path / "Makefile.PL").touch()
+    (tmp_path / "configure.ac").touch()
     check = fill_parameters(next(c for c in shipped[name].checks if c.id == "test"), arguments)
     env = {"PATH": f"{tmp_path}:/bin"}
     done = subprocess.run(check.argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     assert done.stdout == f"{runs}\n"
+
+
+# --- what the scripts of shipped checks do, with stand-ins for the tools of the images
+
+
+def run_script(check: Check, folder: Path, files: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the script of a check in a folder with these files; those in `bin/` are programs."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+        (folder / name).chmod(0o755)
+    env = {"PATH": f"{folder}/bin:/usr/bin:/bin"}
+    argv = fill_parameters(check, arguments).argv
+    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def script_of(shipped: dict[str, Profile], name: str, check_id: str) -> Check:
+    return next(check for check in shipped[name].checks if check.id == check_id)
+
+
+PHONY = ".PHONY: test check\n"
+BOTH = PHONY + "test:\n\t@echo runs test\ncheck:\n\t@echo runs check\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "runs"),
+    [
+        ({"Makefile": BOTH}, "runs test\n"),
+        ({"Makefile": PHONY + "check:\n\t@echo runs check\n", "test/a.c": ""}, "runs check\n"),
+        ({"Makefile": "%st:\n\t@echo runs $@\n"}, "runs test\n"),
+        ({"Makefile": "include more.mk\n", "more.mk": "a test:\n\t@echo runs $@\n"}, "runs test\n"),
+        ({"Makefile": "all:\n", "test/a.c": "", "check/a.c": ""}, ""),
+        ({"Makefile": BOTH, "configure.ac": ""}, "runs check\n"),
+        ({"Makefile": "test:\n\t@echo runs test\n", "configure.ac": ""}, "runs test\n"),
+        ({"Makefile": "check: missing\n" + "test:\n\t@echo runs test\n", "configure.ac": ""}, ""),
+    ],
+    ids=["both", "folder", "pattern", "include", "folders-only", "automake", "only-test", "broken-check"],
+)
+def test_make_says_which_target_runs_the_tests_of_a_configured_project(
+    shipped: dict[str, Profile], tmp_path: Path, files: dict[str, str], runs: str
+) -> None:
+    done = run_script(script_of(shipped, "autotools", "test"), tmp_path, files)
+    assert (done.stdout, done.returncode == 0) == (runs, bool(runs))
+
+
+def test_a_folder_of_tests_is_never_run_by_the_default_of_its_makefile(
+    shipped: dict[str, Profile], tmp_path: Path
+) -> None:
+    check = script_of(shipped, "make-tests", "test")
+    done = run_script(check, tmp_path, {"tests/Makefile": "all:\n\t@echo certs\n"})
+    assert (done.returncode, done.stdout) == (1, "")
+    done = run_script(check, tmp_path, {"test/Makefile": "all:\na check: all\n\t@echo runs check\n"})
+    assert (done.returncode, "runs check\n" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("folders", [(), ("t",), ("t/lib",)], ids=["no t", "empty t", "no test in t"])
+def test_perl_without_a_test_fails(shipped: dict[str, Profile], tmp_path: Path, folders: tuple[str, ...]) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+    check, prove = script_of(shipped, "perl", "test"), {"bin/prove": '#!/bin/sh\necho "prove $*"\n'}
+    done = run_script(check, tmp_path, prove)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert run_script(check, tmp_path, {"t/deep/a.t": ""}).stdout == "prove --lib --recurse t\n"
+    done = run_script(check, tmp_path, {"lib/A.xs": ""})  # Debian's A.so might be found
+    assert (done.returncode, "There is XS" in done.stderr) == (1, True)
+
+
+LUA = {"bin/busted": "#!/bin/sh\necho busted\n", "bin/lua": "#!/bin/sh\necho lua\n", "spec/a_spec.lua": ""}
+IN_C = {**LUA, "src/x.c": "int luaopen_x(lua_State *L) { return 1; }\n"}
+TELLS = 'test:\n\t@touch src/x.so; echo "$$LUA_CPATH"\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "words"),
+    [
+        (IN_C, (), "There is a module in C (./src/x.c)"),
+        ({**IN_C, "Makefile": TELLS}, ("spec",), "There is a module in C"),
+        ({**IN_C, "Makefile": TELLS, "makefile": "all:\n"}, (), "There is a module in C"),
+        ({**IN_C, "Makefile": "test:\n\t@busted\n"}, (), "make test built none"),
+        ({**LUA, "x.cpp": "#include <lua.hpp>\n"}, (), "There is a module in C"),
+    ],
+    ids=["no make test", "a part", "another makefile", "make test without a build", "c++"],
+)
+def test_a_lua_module_in_c_that_is_not_built_is_not_tested_with_the_copy_of_the_image(
+    shipped: dict[str, Profile], tmp_path: Path, files: dict[str, str], arguments: tuple[str, ...], words: str
+) -> None:
+    done = run_script(script_of(shipped, "lua", "test"), tmp_path, files, *arguments)
+    assert (done.returncode, words in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("makefile", ["Makefile", "makefile", "GNUmakefile"])
+def test_a_lua_module_in_c_is_built_by_make_test_and_found_before_that_of_the_image(
+    shipped: dict[str, Profile], tmp_path: Path, makefile: str
+) -> None:
+    done = run_script(script_of(shipped, "lua", "test"), tmp_path, {**IN_C, makefile: TELLS})
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"{tmp_path}/?.so;{tmp_path}/src/?.so;")
+    assert done.stdout.endswith(";;\n")
+
+
+def test_a_lua_project_without_c_runs_busted(shipped: dict[str, Profile], tmp_path: Path) -> None:
+    done = run_script(script_of(shipped, "lua", "test"), tmp_path, {**LUA, "Makefile": TELLS, "x.html": "luaopen_"})
+    assert (done.returncode, done.stdout) == (0, "busted\n")
+
+
+CMAKE = """#!/bin/sh
+echo "cmake $*" >> log
+case "$*" in
+--build*) exec sh -c "$(cat build/compile)" ;;
+esac
+mkdir -p build
+cat cache > build/CMakeCache.txt
+touch build/CTestTestfile.cmake
+case "$*" in
+*TESTS=ON*) echo 'echo compiled with tests; exit ${BROKEN_TESTS:-0}' > build/compile ;;
+*) echo 'echo compiled' > build/compile ;;
+esac
+[ ! -f fails ]
+"""
+CTEST = "#!/bin/sh\necho 'Total Tests: 0'\n"
+CACHE = "CMAKE_PROJECT_NAME:STATIC=calc\nFETCHCONTENT_BASE_DIR:PATH=build/_deps\n"
+TOOLS = {"bin/cmake": CMAKE, "bin/ctest": CTEST}
+
+
+def configured(folder: Path) -> list[str]:
+    return [line for line in (folder / "log").read_text().splitlines() if "--build" not in line]
+
+
+def test_cmake_switches_on_only_options_of_the_project_that_mean_tests(
+    shipped: dict[str, Profile], tmp_path: Path
+) -> None:
+    names = (
+        "FMT_TEST",
+        "JSON_BuildTests",
+        "NO_TESTS",
+        "HIDE_TESTS",
+        "calc_BUILD_TESTS",
+        "CALC_UNIT_TESTS",
+        "FROM_TESTS",
+    )
+    files = {
+        **TOOLS,
+        "cache": CACHE + "".join(f"{name}:BOOL=OFF\n" for name in names),
+        "third_party/fmt/CMakeLists.txt": 'option(FMT_TEST "x" OFF)\n',
+        "lib/External/CMakeLists.txt": 'option(JSON_BuildTests "x" OFF)\n',
+        "build/_deps/x/CMakeLists.txt": 'option(FROM_TESTS "x" OFF)\n',
+        "CMakeLists.txt": 'option(NO_TESTS "x" OFF) # option(FMT_TEST\noption(HIDE_TESTS "x" OFF)\n'
+        'option(\n  ${PROJECT_NAME}_BUILD_TESTS\n  "x" OFF)\n',
+        "cmake/options.cmake": 'set(CALC_UNIT_TESTS OFF CACHE BOOL "x")',
+    }
+    assert run_script(script_of(shipped, "cmake", "build"), tmp_path, files).returncode == 0
+    assert configured(tmp_path) == [
+        "cmake -S . -B build -G Ninja",
+        "cmake -S . -B build -G Ninja -Dcalc_BUILD_TESTS=ON -DCALC_UNIT_TESTS=ON",
+    ]
+
+
+@pytest.mark.parametrize("breaks", [False, True], ids=["builds", "breaks"])
+def test_cmake_builds_without_tests_that_it_switched_on_if_they_do_not_compile(
+    shipped: dict[str, Profile], tmp_path: Path, breaks: bool
+) -> None:
+    files = {
+        **TOOLS,
+        "bin/cmake": CMAKE.replace("BROKEN_TESTS:-0", f"BROKEN_TESTS:-{int(breaks)}"),
+        "cache": CACHE + "A_TESTS:BOOL=OFF\n",
+        "CMakeLists.txt": "option(A_TESTS x OFF)\n",
+    }
+    done = run_script(script_of(shipped, "cmake", "build"), tmp_path, files)
+    assert done.returncode == 0
+    assert done.stdout == "compiled with tests\n" + "compiled\n" * breaks
+    assert ("Without A_TESTS: the build with tests failed" in done.stderr) == breaks
+    assert configured(tmp_path)[2:] == ["cmake -S . -B build -G Ninja"] * breaks
+
+
+def test_cmake_that_cannot_build_fails_whatever_it_switched_on(shipped: dict[str, Profile], tmp_path: Path) -> None:
+    files = {
+        **TOOLS,
+        "bin/cmake": CMAKE.replace("'echo compiled'", "'exit 3'").replace("TESTS:-0", "TESTS:-1"),
+        "cache": CACHE + "A_TESTS:BOOL=OFF\n",
+        "CMakeLists.txt": "option(A_TESTS x OFF)\n",
+    }
+    assert run_script(script_of(shipped, "cmake", "build"), tmp_path, files).returncode == 3
+    assert run_script(script_of(shipped, "cmake", "build"), tmp_path, {"CMakeLists.txt": ""}).returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "offline"),
+    [
+        ('project(x HOMEPAGE_URL "https://x.example")\nFetchContent_Declare(a URL ${CMAKE_SOURCE_DIR}/a.tgz)\n', False),
+        ("FetchContent_Declare(a\n  URL\n  https://x.example/a.tgz)\n", True),
+        ('fetchcontent_declare(a GIT_REPOSITORY "git@x.example:a")\n', True),
+        ("FetchContent_Declare(a URL ${A_URL})\n", True),
+        ("# FetchContent_Declare(a URL https://x.example/a.tgz)\n", False),
+        ("FetchContent_Declare(a URL https://x.example/a.tgz)\nFetchContent_Declare(b URL ./b.tgz)\n", False),
+        ("ExternalProject_Add(a URL https://x.example/a.tgz)\n", False),
+    ],
+    ids=["local", "lines", "git", "variable", "comment", "both", "another-command"],
+)
+def test_fetchcontent_is_disconnected_only_if_it_would_download(
+    shipped: dict[str, Profile], tmp_path: Path, text: str, offline: bool
+) -> None:
+    before = "FetchContent_Declare(z URL https://x.example/z.tgz)\n"  # of an earlier run
+    files = {**TOOLS, "cache": CACHE, "CMakeLists.txt": text, "build/z-src/CMakeLists.txt": before}
+    run_script(script_of(shipped, "cmake", "build"), tmp_path, files)
+    assert ["FULLY_DISCONNECTED=ON" in line for line in configured(tmp_path)] == [offline]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_fetchcontent_cannot_get_is_named_and_is_a_cause_only_where_the_configuration_fails(
+    shipped: dict[str, Profile], tmp_path: Path, fails: bool
+) -> None:
+    sought = {"NOPE": "", "THERE": "", "GOOGLETEST": "/usr/src/googletest"}
+    files = {
+        **TOOLS,
+        **({"fails": ""} if fails else {}),
+        "cache": CACHE + "".join(f"FETCHCONTENT_SOURCE_DIR_{name}:PATH={value}\n" for name, value in sought.items()),
+        "CMakeLists.txt": "FetchContent_Declare(unused URL https://x.example/a.tgz)\n",
+        "build/_deps/there-src/CMakeLists.txt": "",
+    }
+    done = run_script(script_of(shipped, "cmake", "build"), tmp_path, files)
+    words = "FetchContent cannot download here" if fails else "FetchContent has no network here"
+    assert (done.returncode, done.stderr.endswith(f"{words}: nope\n")) == (int(fails), True)
+    (tmp_path / "cache").write_text(CACHE)
+    assert run_script(script_of(shipped, "cmake", "build"), tmp_path, {}).stderr == ""
+
+
+MESON = """#!/bin/sh
+case "$*" in
+*--buildoptions*) echo '[{"name": "tests", "value": false, "section": "user", "type": "boolean"}]' ;;
+*introspect*) echo '[]' ;;
+setup*--wipe*-Dtests=true*) touch builddir/on ;;
+setup*) mkdir -p builddir ;;
+compile*) [ ! -f builddir/on ] || exit BROKEN; echo compiled ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("breaks", [False, True], ids=["builds", "breaks"])
+def test_meson_builds_without_tests_that_it_switched_on_if_they_do_not_compile(
+    shipped: dict[str, Profile], tmp_path: Path, breaks: bool
+) -> None:
+    meson = {"bin/meson": MESON.replace("BROKEN", "1" if breaks else "0")}
+    done = run_script(script_of(shipped, "meson", "build"), tmp_path, meson)
+    assert done.returncode == 0
+    assert ("Without -Dtests=true: the build with tests failed" in done.stderr) == breaks
+    assert done.stdout == "compiled\n" * breaks
 
 
 def test_a_file_that_changed_is_loaded_anew(tmp_path: Path) -> None:
