@@ -162,7 +162,7 @@ def test_members_run_once_more_only_if_all_that_failed_were_refused(project: Pro
     (project.layer / "a/node_modules/.bin/writer").symlink_to("../../../node_modules/writer/cli.js")
     environment = {**os.environ, "SANDBOX_NODE_LAYER": str(project.layer)}
     (project.root / "package.json").write_text("{}")
-    argv = [tmp_path / "bin" / "sandbox-node-check", "test"]
+    argv = [str(tmp_path / "bin" / "sandbox-node-check"), "test"]
     for status, said in ((1, False), (0, True)):
         done = subprocess.run(argv, cwd=project.root, env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode, PASSED_AGAIN in done.stderr) == (status, said), done.stderr
