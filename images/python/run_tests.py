@@ -28,9 +28,12 @@ _OF_EVERY_TEST = {"py", "py3", f"py3{sys.version_info.minor}", "test", "tests", 
 _SUBSTITUTION = re.compile(r"\{([^{}]*)\}")
 _RUNNERS = {"django-admin", "green", "nose2", "stestr", "trial", "unit2", "zope-testrunner"}
 _BY_PYTEST = re.compile(  # setuptools 72 has no command `test`
-    r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast)| -s \S+)*)|setup\.py (?:.* )?test"
+    r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast)| -s \S+)*)"
+    r"|(?:-\S+ )*setup\.py (?:.* )?test(?: .*)?"
 )
 _NOT_TAKEN = re.compile(r"PATH|HOME|TMPDIR|VIRTUAL_ENV|PYTEST_ADDOPTS|(?:COV|COVERAGE|PIP|UV|VIRTUALENV|TOX)_.*")
+_NOT_OWN = {"CVS", "_darcs", "build", "dist", "examples", "node_modules", "vendor", "venv"}  # pytest enters few of them
+_EXITS = {"SystemExit", "exit", "os._exit", "quit", "sys.exit"}
 _PYTEST_SETTINGS = {"pytest.ini": "[pytest]", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
 
 
@@ -248,26 +251,60 @@ def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
 
 
 def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
-    """A program `runtests.py` at the root. Where no file has a name that pytest looks for: a package `tests` that runs
-    itself, or files `tests.py`, which pytest takes if they are named.
+    """Where no file has a name that pytest looks for: a program `runtests.py` at the root, a package `tests` that runs
+    itself, or files `tests.py`, which pytest takes if they are named. The status of a program is the verdict, so one
+    that would end with 0 whatever fails is not run.
     """
-    for name in ("runtests.py", "run_tests.py"):
-        if has_tests(Path(name)):
-            return Plan(name, [[sys.executable, name, *arguments]], ".", environment)
     programs, files = [], []
     for folder, folders, names in os.walk("."):
-        folders[:] = sorted(name for name in folders if name.isidentifier())  # no hidden ones
+        if "pyvenv.cfg" in names:
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if name not in _NOT_OWN and not name.startswith("."))
         if any(name.endswith("_test.py") or (name.startswith("test_") and name.endswith(".py")) for name in names):
             return None
         path = Path(folder)
-        if "__main__.py" in names and path.name in {"test", "tests"}:
+        if {"__init__.py", "__main__.py"} <= set(names) and path.name in {"test", "tests"}:
             programs.append(path)
         files += [path / name for name in ("test.py", "tests.py") if name in names]
+    for name in ("runtests.py", "run_tests.py"):
+        if has_tests(Path(name)) and sets_status(load(name)):
+            return Plan(name, [[sys.executable, name, *arguments]], ".", environment)
     for path in sorted(programs, key=lambda path: len(path.parts)):
-        if has_tests(path / "__main__.py"):
-            module = ".".join(path.parts[1:] if path.parts[0] in {"src", "lib"} else path.parts)
+        module = name_module(path)
+        if module and has_tests(path / "__main__.py") and sets_status(load(f"{path}/__main__.py")):
             return Plan(f"{path}/__main__.py", [[sys.executable, "-m", module, *arguments]], ".", environment)
     return Plan(environment=environment, files=[str(path) for path in files if has_tests(path)])
+
+
+def name_module(path: Path) -> str:
+    """The name by which Python finds a package of the project; "" if it has none, or Python would find its own."""
+    is_below = path.parts[0] in {"src", "lib"}
+    names = path.parts[1:] if is_below else path.parts
+    is_taken = is_below and names[0] in {"test", *sys.stdlib_module_names}
+    return "" if is_taken or not all(map(str.isidentifier, names)) else ".".join(names)
+
+
+def sets_status(text: str) -> bool:
+    """Whether a test program says by its exit status that a test failed: by `unittest.main()`, or by an exit with what
+    it computed, or with a constant where it looks at what failed.
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    imports = [each for each in nodes if isinstance(each, ast.ImportFrom) and each.module == "unittest"]
+    mains = {"unittest.main", *("main" for each in imports if any(name.name == "main" for name in each.names))}
+    looks = any(isinstance(n, ast.Attribute) and n.attr in {"wasSuccessful", "failures", "errors"} for n in nodes)
+    for call in (each for each in nodes if isinstance(each, ast.Call)):
+        name = ast.unparse(call.func)
+        if name in mains and all(word.arg != "exit" for word in call.keywords):
+            return True
+        if name in _EXITS and call.args:
+            constant = call.args[0]
+            if not isinstance(constant, ast.Constant) or (constant.value and looks):
+                return True
+    return False
 
 
 def has_tests(path: Path) -> bool:
@@ -298,7 +335,9 @@ def main(work: str, arguments: list[str]) -> int:
     os.environ.update(plan.environment)
     if not plan.commands:
         settings = ["-q", "-o", f"cache_dir={work}/pytest-cache", f"--junitxml={REPORT}"]
-        os.execv(sys.executable, [sys.executable, "-m", "pytest", *settings, *(arguments or plan.files)])  # noqa: S606 -- no shell is wanted
+        mode = ["--import-mode=importlib"] if plan.files else []  # for they mostly have the same name
+        words = [*settings, *mode, *(arguments or plan.files)]
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])  # noqa: S606 -- no shell is wanted
     for argv in plan.commands:
         sys.stderr.write(f"sandbox-python-check: as {plan.origin} says: {shlex.join(argv)}\n")
         status = subprocess.run(argv, cwd=plan.folder, check=False).returncode  # noqa: S603 -- the project's own tests

@@ -40,8 +40,10 @@ NO_TEST_RAN = "its report has 0 tests: that it passed says nothing about the cod
 """A remark about a run that passed, see `passed_without_tests`."""
 
 _NODE_HELPER = "sandbox-node-check"
-_ONCE_MORE = "sandbox-node-check: a package writes into its own folder: "
-_REFUSED_WRITE = lazy_pattern(r"(?:EROFS|EACCES): [\w -]{1,30}, \w{1,20} '/sandbox-layers/")
+_ONCE_MORE = f"{_NODE_HELPER}: a package writes into its own folder: "
+_REFUSED_WRITE = lazy_pattern(
+    r"(?:EROFS|EACCES): [\w -]{1,30}, \w{1,20} '(?:/sandbox-layers/|(?:[^']{0,200}/)?node_modules/)"
+)
 _PLACEHOLDER = f"{_NODE_HELPER}: package.json has only npm's placeholder as its script `test`"
 
 _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
@@ -66,8 +68,8 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
     known = (
         _cause_from_facts(check, run, without)
         or _cause_from_tests(run, is_declared, without)
-        or symptoms.find_symptom(_lines(run), is_declared, without)
-        or symptoms.find_empty_run(_lines(run), run.exit_code)
+        or symptoms.find_symptom(_lines(check, run), is_declared, without)
+        or symptoms.find_empty_run(_lines(check, run), run.exit_code)
         or _cause_from_counts(run)
     )
     return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
@@ -114,7 +116,7 @@ def _cause_from_facts(check: Check, run: CheckRun, without: str) -> Cause | None
         _cause_from_processes(run)
         or _cause_from_crash(run)
         or _cause_from_helper(check, run, without)
-        or _cause_from_start(run, without if check.argv[0] in {HELPER, "sandbox-node-check"} else "")
+        or _cause_from_start(check, run, without if check.argv[0] in {HELPER, _NODE_HELPER} else "")
     )
 
 
@@ -140,7 +142,7 @@ def _cause_from_crash(run: CheckRun) -> Cause | None:
 
 def _cause_from_helper(check: Check, run: CheckRun, without: str) -> Cause | None:
     if check.argv[0] == _NODE_HELPER and run.exit_code == _NO_SCRIPT:
-        said = "only npm's placeholder as its" if _PLACEHOLDER in _lines(run) else "no"
+        said = "only npm's placeholder as its" if _PLACEHOLDER in _lines(check, run) else "no"
         return Cause(kind=_UNKNOWN, sentence=f"package.json has {said} script 'test': there is no test to run")
     if check.argv[0] != HELPER:
         return None
@@ -150,18 +152,18 @@ def _cause_from_helper(check: Check, run: CheckRun, without: str) -> Cause | Non
         )
     if run.exit_code not in {_NOT_IN_WHEELHOUSE, _NO_BACKEND}:
         return None
-    name = next((match[1] for line in _lines(run) if (match := _LACKS.match(line))), "")
+    name = next((match[1] for line in _lines(check, run) if (match := _LACKS.match(line))), "")
     what = f"'{name}'" if name else "a requirement"
     use = "needed to build the project" if run.exit_code == _NO_BACKEND else "a declared dependency"
     where = f"there: {without}" if without else "in the wheel-house of the image (docs/images.md)"
     return Cause(kind=_ENVIRONMENT, sentence=f"{what}, {use}, is not {where}")
 
 
-def _cause_from_start(run: CheckRun, without: str) -> Cause | None:
+def _cause_from_start(check: Check, run: CheckRun, without: str) -> Cause | None:
     """Interpret the exit statuses of shells and PID 1 for missing commands and files that cannot be executed."""
     if run.exit_code == _NOT_EXECUTABLE:
         return Cause(kind=_UNKNOWN, sentence="a file cannot be executed: check its mode and its architecture")
-    return symptoms.find_missing_command(_lines(run), run.exit_code, without)
+    return symptoms.find_missing_command(_lines(check, run), run.exit_code, without)
 
 
 def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> Cause | None:
@@ -198,8 +200,10 @@ def _describe_failures(report: Report) -> str:
     return f"{bad} of {report.tests} tests failed" if report.tests > 1 else "its test failed"
 
 
-def _lines(run: CheckRun) -> Iterator[str]:
-    """What it printed; of a script that ran once more, not what made it do so."""
-    _, again, errors = run.stderr_tail.rpartition(_ONCE_MORE)
+def _lines(check: Check, run: CheckRun) -> Iterator[str]:
+    """What it printed; of a script that the node helper ran once more, not what made it do so."""
+    again, errors = "", run.stderr_tail
+    if check.argv[0] == _NODE_HELPER:
+        _, again, errors = errors.rpartition(_ONCE_MORE)
     yield from errors.splitlines()
     yield from (line for line in run.stdout_tail.splitlines() if not (again and _REFUSED_WRITE.search(line)))

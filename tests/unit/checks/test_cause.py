@@ -392,12 +392,16 @@ def test_a_missing_command_of_a_script_is_due_to_the_fetch_that_failed() -> None
 
 
 def test_what_a_script_that_ran_once_more_said_the_first_time_is_no_cause() -> None:
-    """Control: what it says the second time, or if it ran once, is."""
+    """Controls: what it says the second time, or if it ran once, is; and what another check says, if it prints that."""
+    helper = ("sandbox-node-check", "test")
     refused = "Error: EROFS: read-only file system, open '/sandbox-layers/node/node_modules/a/b'\n"
     again = "sandbox-node-check: a package writes into its own folder: the packages are copied\n"
-    assert why(failed(out=refused, err=f"{refused}{again}ReferenceError: x is not defined")).kind is CODE
-    assert "into its own folder" in why(failed(out=refused)).sentence
-    assert "into its own folder" in why(failed(err=f"{again}{refused}")).sentence
+    linked = "Error: EROFS: read-only file system, open '/workspace/node_modules/a/b'\n"
+    found = failed(out=f"{refused}{linked}", err=f"{refused}{again}ReferenceError: x is not defined")
+    assert why(found, *helper).kind is CODE
+    assert "into its own folder" in why(found, "make", "test").sentence
+    assert "into its own folder" in why(failed(out=refused), *helper).sentence
+    assert "into its own folder" in why(failed(err=f"{again}{refused}"), *helper).sentence
 
 
 def test_other_causes_are_not_put_down_to_a_fetch_that_failed() -> None:

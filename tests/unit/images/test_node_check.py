@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -54,10 +55,32 @@ def test_what_lists_no_members_has_none(listed: str, check: Check) -> None:
     assert check(workspace=listed) == (65, [])
 
 
-def test_packages_that_write_into_their_own_folder_are_copied_and_the_script_runs_once_more(tmp_path: Path) -> None:
-    """Until the layer is another one. The layer stays as it is. Controls: a script that fails otherwise, or says it of
-    another folder, runs once.
-    """
+@dataclass(frozen=True)
+class Project:
+    """A project with a layer. Its package `writer` writes into its own folder, its package `@s/user` does not."""
+
+    layer: Path
+    root: Path
+
+    def check(self, check: str = "test", **scripts: str) -> tuple[int, list[str]]:
+        """Gives the exit status, and the lines of the scripts' output that say what ran."""
+        done = self.run(check, scripts)
+        return done.returncode, [line[4:] for line in done.stdout.splitlines() if line.startswith("ran ")]
+
+    def run(self, check: str, scripts: Mapping[str, str], **environment: str) -> subprocess.CompletedProcess[str]:
+        (self.root / "package.json").write_text(json.dumps({"scripts": scripts}))
+        environment = {**os.environ, "SANDBOX_NODE_LAYER": str(self.layer), **environment}
+        return subprocess.run(
+            [PROGRAM, check], cwd=self.root, env=environment, capture_output=True, text=True, check=False
+        )
+
+
+IN_LAYER, IN_TREE = "layer/node_modules/writer", "root/node_modules/writer"
+PASSED_AGAIN = "the first run ended with status 1, this second one, on copies of the packages, with 0"
+
+
+@pytest.fixture(name="project")
+def make_project(tmp_path: Path) -> Project:
     if shutil.which("node") is None:
         pytest.skip("no node on this machine")
     layer, root = tmp_path / "layer", tmp_path / "root"
@@ -77,28 +100,124 @@ else throw new Error("EROFS: read-only file system, open '" + here + "/own'")
     (layer / "node_modules/.bin").mkdir()
     (layer / "node_modules/.bin/writer").symlink_to("../writer/cli.js")
     (root / "node_modules/brought").mkdir(parents=True)
+    return Project(layer, root)
 
-    def check(script: str) -> tuple[int, list[str]]:
-        (root / "package.json").write_text(json.dumps({"scripts": {"test": script}}))
-        environment = {**os.environ, "SANDBOX_NODE_LAYER": folder}
-        done = subprocess.run([PROGRAM, "test"], cwd=root, env=environment, capture_output=True, text=True, check=False)
-        return done.returncode, [line[4:] for line in done.stdout.splitlines() if line.startswith("ran ")]
 
-    in_layer, in_tree = "layer/node_modules/writer", "root/node_modules/writer"
-    assert check("writer other") == (3, [in_layer])
-    assert check("writer \"EROFS: read-only file system, open '/elsewhere/own'\"") == (3, [in_layer])
-    assert check("sleep 9 & writer") == (0, [in_layer, in_tree])
-    assert check("writer") == (0, [in_tree])
+def test_packages_that_write_into_their_own_folder_are_copied_and_the_script_runs_once_more(project: Project) -> None:
+    """Until the layer is another one. The layer stays as it is. Controls: a script that fails otherwise, or says it of
+    another folder, runs once.
+    """
+    layer, root = project.layer, project.root
+    assert project.check(test="writer other") == (3, [IN_LAYER])
+    elsewhere = "writer \"EROFS: read-only file system, open '/elsewhere/own'\""
+    assert project.check(test=elsewhere) == (3, [IN_LAYER])
+    assert project.check(test="sleep 9 & writer") == (0, [IN_LAYER, IN_TREE])
+    assert project.check(test="writer") == (0, [IN_TREE])
     assert sorted(path.name for path in (layer / "node_modules/writer").iterdir()) == ["cli.js"]
     assert (root / "node_modules/@s/user").is_dir()
     assert not (root / "node_modules/@s/user").is_symlink()
 
-    layer.rename(tmp_path / "old")
-    shutil.copytree(tmp_path / "old", layer, symlinks=True)
+    layer.rename(layer.with_name("old"))
+    shutil.copytree(layer.with_name("old"), layer, symlinks=True)
     shutil.rmtree(layer / "node_modules/@s")
-    assert check("writer other") == (3, [in_layer])
+    assert project.check(test="writer other") == (3, [IN_LAYER])
     assert not (root / "node_modules/@s/user").exists()
     assert (root / "node_modules/brought").is_dir()
+
+
+def refuse(name: str) -> str:
+    return f"echo \"EROFS: read-only file system, open '{name}'\" >&2; "
+
+
+def test_a_script_runs_once_more_only_if_the_error_is_its_end_and_that_it_passed_then_is_said(project: Project) -> None:
+    """A flaky test that fails the first time. Controls: it ends with the error, also by a name through a link."""
+    flaky = "echo ran; test -e again || { touch again; exit 1; }"
+    for name, between, said in (
+        (f"{project.layer}/node_modules/writer/own", "seq 40 >&2; ", False),
+        (f"{project.layer}/node_modules/writer/own", "", True),
+        ("node_modules/writer/own", "seq 30; ", True),
+        (f"{project.root}/node_modules/@s/user/x' -> 'y", "", True),
+        (f"y' -> '{project.root}/node_modules/@s/user/x", "", True),
+        (f"{project.root}/node_modules/brought/x", "", False),
+    ):
+        shutil.rmtree(project.root)
+        (project.root / "node_modules/brought").mkdir(parents=True)
+        done = project.run("test", {"test": f"{refuse(name)}{between}{flaky}"})
+        assert (done.returncode, done.stderr.rstrip().endswith(PASSED_AGAIN)) == (0 if said else 1, said), name
+    (project.root / "again").unlink()
+    assert project.check(pretest=refuse("node_modules/writer/own"), test=flaky)[0] == 1, "another script said it"
+
+
+def test_members_run_once_more_only_if_all_that_failed_were_refused(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("sandbox-node-check", "pnpm"):
+        shutil.copy(PROGRAM, tmp_path / "bin" / name)
+    (project.root / "pnpm-workspace.yaml").write_text("packages: [a, b]\n")
+    scripts = {"a": "writer", "b": "test -e again || { touch again; exit 1; }"}
+    for folder, script in scripts.items():
+        (project.root / folder).mkdir()
+        (project.root / folder / "package.json").write_text(json.dumps({"scripts": {"test": script}}))
+        (project.layer / folder / "node_modules").mkdir(parents=True)
+    (project.layer / "a/node_modules/.bin").mkdir()
+    (project.layer / "a/node_modules/.bin/writer").symlink_to("../../../node_modules/writer/cli.js")
+    environment = {**os.environ, "SANDBOX_NODE_LAYER": str(project.layer)}
+    (project.root / "package.json").write_text("{}")
+    argv = [str(tmp_path / "bin" / "sandbox-node-check"), "test"]
+    for status, said in ((1, False), (0, True)):
+        done = subprocess.run(argv, cwd=project.root, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, PASSED_AGAIN in done.stderr) == (status, said), done.stderr
+
+
+def test_copies_of_an_interrupted_check_are_made_anew(project: Project) -> None:
+    """What it planned stands in its marker. Control: that of a complete one."""
+    marker, writer = project.root / "node_modules/.sandbox-copied", project.root / "node_modules/writer"
+    assert project.check(test="writer") == (0, [IN_LAYER, IN_TREE])
+    lines = marker.read_text().splitlines()
+    assert lines[-1] == "done"
+    assert "node_modules/writer" in lines
+    (writer / "cli.js").unlink()
+    assert project.check(test="ls node_modules/writer/cli.js")[0] != 0
+    marker.write_text("\n".join(lines[:-1]) + "\n")
+    writer.chmod(0o500)
+    assert project.check(test="writer") == (0, [IN_LAYER, IN_TREE])
+    assert marker.read_text().splitlines()[-1] == "done"
+
+
+def test_the_marker_is_there_before_the_first_copy(project: Project) -> None:
+    """A copy that fails is said, and leaves links."""
+    pipe = project.layer / "node_modules/a-pipe"
+    os.mkfifo(pipe)
+    done = project.run("test", {"test": "writer"})
+    assert done.returncode == 1
+    assert "the packages could not be copied: " in done.stderr
+    for package in ("@s/user", "writer"):
+        assert (project.root / "node_modules" / package).is_symlink()
+    assert not (project.root / "node_modules/.sandbox-copied").exists()
+
+
+def test_an_install_script_that_is_refused_runs_once_more_and_the_build_finds_its_packages(project: Project) -> None:
+    """Also after a script that empties the folder. Control: one that fails otherwise runs once."""
+    assert project.check("build", install="writer", build="writer") == (0, [IN_LAYER, IN_TREE, IN_TREE])
+    shutil.rmtree(project.root / "node_modules")
+    assert project.check("build", install="writer other", build="true") == (0, [IN_LAYER])
+    assert project.check("build", install="rm -rf node_modules", build="writer other") == (3, [IN_LAYER])
+
+
+def test_an_install_script_has_a_time_limit_with_all_its_processes(project: Project) -> None:
+    done = project.run(
+        "build", {"install": "sleep 77 & echo $! > pid; wait", "build": "echo ran"}, SANDBOX_NODE_INSTALL_TIMEOUT="0.5"
+    )
+    assert (done.returncode, "ran" in done.stdout.splitlines()) == (0, True)
+    assert "it did not end in 0.5 s and is stopped" in done.stderr
+    assert "install failed, going on" in done.stderr
+    pid = (project.root / "pid").read_text().strip()
+    assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+
+def test_a_server_that_a_script_starts_in_the_background_can_write_until_all_scripts_ended(project: Project) -> None:
+    server = "(while sleep 0.2; do echo served; touch alive; done) &"
+    found = project.run("test", {"pretest": server, "test": "sleep 0.5; rm alive; sleep 1; test -e alive && echo ran"})
+    assert (found.returncode, "ran" in found.stdout.splitlines()) == (0, True)
 
 
 @pytest.mark.parametrize(

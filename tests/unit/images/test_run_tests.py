@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,23 @@ from types import ModuleType
 import pytest
 
 PY = sys.executable
+MAIN = "import unittest\nunittest.main()\n"
+RUN = "r = unittest.TextTestRunner().run(suite)\n"
+NO_STATUS = (
+    RUN,
+    f"# sys.exit(1)\n{RUN}",
+    f"{RUN}sys.exit()\n",
+    f"{RUN}sys.exit(0)\n",
+    f"if not sys.argv[1:]: sys.exit('usage')\n{RUN}",
+    "unittest.main(argv=list(x), exit=False)\n",
+    "from pytest import main\nmain()\n",
+    "def main(:\n",
+)
+STATUS = (
+    f"{RUN}sys.exit(not r.wasSuccessful())\n",
+    f"{RUN}if r.failures: exit(1)\n",
+    "raise SystemExit(main())\n",
+)
 TOX = "[testenv]\ncommands =\n    {commands}\n"
 
 
@@ -49,8 +67,17 @@ def write(files: Mapping[str, str]) -> None:
         {"noxfile.py": "def tests(session):\n    session.run('python', 'tests/run.py', find())\n"},
         {"noxfile.py": "def tests(:\n"},
         {"tox.ini": TOX.format(commands="python setup.py test")},
-        {"x/tests/__main__.py": "import unittest\n", "y/test_one.py": ""},
-        {"x/tests/__main__.py": "import y\n", ".venv/tests/__main__.py": "import unittest\n"},
+        {"tox.ini": TOX.format(commands="python -bb setup.py -q build_ext -i test -v --addopts='-x y' {posargs:a}")},
+        {"x/tests/__init__.py": "", "x/tests/__main__.py": MAIN, "my-y/test_one.py": ""},
+        {"x/tests/__init__.py": "", "x/tests/__main__.py": "import y\ny.main()\n"},
+        {f".venv/tests/{name}": MAIN for name in ("__init__.py", "__main__.py")},
+        {f"env/tests/{name}": MAIN for name in ("__init__.py", "__main__.py")} | {"env/pyvenv.cfg": ""},
+        {"test/__main__.py": MAIN},
+        {f"src/test/{name}": MAIN for name in ("__init__.py", "__main__.py")},
+        {f"my-x/test/{name}": MAIN for name in ("__init__.py", "__main__.py")},
+        {"runtests.py": MAIN, "tests/test_one.py": ""},
+        *({"runtests.py": f"import pytest, unittest\n{text}"} for text in NO_STATUS),
+        *({"x/tests/__init__.py": "", "x/tests/__main__.py": f"import unittest\n{text}"} for text in NO_STATUS),
         {"runtests.py": "import os\n"},
         {"pyproject.toml": "not toml"},
     ],
@@ -102,9 +129,18 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
         ),
         ({"manage.py": "os.environ['DJANGO_SETTINGS_MODULE'] = 'x'\n"}, [[PY, "manage.py", "test"]], "."),
         ({"tests/runtests.py": "import django\n"}, [[PY, "runtests.py"]], "tests"),
-        ({"x/tests/__main__.py": "import unittest\n", "x/tests/smoke.py": ""}, [[PY, "-m", "x.tests"]], "."),
-        ({"src/x/test/__main__.py": "from unittest import main\n"}, [[PY, "-m", "x.test"]], "."),
-        ({"runtests.py": "import unittest\n", "tests/test_one.py": ""}, [[PY, "runtests.py"]], "."),
+        (
+            {"x/tests/__init__.py": "", "x/tests/__main__.py": MAIN, "x/tests/smoke.py": ""},
+            [[PY, "-m", "x.tests"]],
+            ".",
+        ),
+        (
+            {"src/x/test/__init__.py": "", "src/x/test/__main__.py": "from unittest import main\nmain()\n"},
+            [[PY, "-m", "x.test"]],
+            ".",
+        ),
+        ({"runtests.py": MAIN, "tests/one.py": "", "vendor/test_one.py": ""}, [[PY, "runtests.py"]], "."),
+        *(({"run_tests.py": f"import unittest\n{text}"}, [[PY, "run_tests.py"]], ".") for text in STATUS),
     ],
 )
 def test_the_projects_own_way_is_taken(
@@ -119,9 +155,22 @@ def test_the_projects_own_way_is_taken(
 
 def test_files_that_pytest_does_not_look_for_are_named_if_there_are_no_others(program: ModuleType) -> None:
     write({"tests.py": "import unittest\n", "x/test.py": "import pytest\n", "x/tests.py": ""})
+    write({f"{folder}/tests.py": "import unittest\n" for folder in ("node_modules/y", "venv", "build", "examples")})
     assert program.choose("/work", []) == program.Plan(files=["tests.py", "x/test.py"])
     write({"x/test_one.py": ""})
     assert program.choose("/work", []) == program.Plan()
+
+
+def test_named_files_may_have_the_same_name(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr("os.execv", lambda _, argv: calls.append(argv[3:]))
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("another program ran"))
+    mode = "--import-mode=importlib"
+    for files, last in (({}, []), ({"x/tests.py": "import unittest\n"}, [mode, "x/tests.py"])):
+        write(files)
+        with suppress(TypeError):  # the program does not end there
+            program.main("/work", [])
+        assert calls[-1][4:] == last
 
 
 def test_arguments_take_the_place_of_those_of_tox(program: ModuleType) -> None:

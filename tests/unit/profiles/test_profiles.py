@@ -18,6 +18,7 @@ from sandbox.models import Check, ProbeLevel
 from sandbox.profiles import MARKER_BYTES, Profile, load_profiles, require_usable
 from sandbox.profiles.profile_matches import detect_profile, find_matches
 from sandbox.profiles.suggested_checks import add_suggested_file
+from sandbox.workspaces.ignore import IgnoreRules
 from tests.unit.conftest import refused
 
 WORKSPACE = PurePosixPath("/workspace")
@@ -153,6 +154,19 @@ def test_a_repository_has_the_profile_of_its_markers(
     files: dict[str, bytes], name: str, shipped: dict[str, Profile]
 ) -> None:
     assert detect_profile(shipped, files.get).name == name
+
+
+def test_what_a_native_module_is_built_to_is_no_change_but_sources_beside_it_are(shipped: dict[str, Profile]) -> None:
+    rules = IgnoreRules({}, shipped["node"].artifacts)
+    built = [
+        "build/Release/a.node",
+        "build/Makefile",
+        "build/binding.Makefile",
+        "build/a.target.mk",
+        "build/config.gypi",
+    ]
+    assert [path for path in built if not rules.is_ignored(path, directory=False)] == []
+    assert not any(rules.is_ignored(path, directory=False) for path in ("build/webpack.js", "lib/build/Release/a.js"))
 
 
 @pytest.mark.parametrize("missing", SPACE)
