@@ -195,17 +195,21 @@ with socket.create_connection((b"127.0.0.1", int(sys.argv[2])), timeout=60) as c
 """
 
 
-def test_s116_a_link_that_another_user_reads_opens_no_session(daemon: RunningDaemon) -> None:
-    """Among the arguments of a browser, which all users see. Control: the same link opens one for our own user."""
+def test_s116_a_link_that_another_user_reads_opens_no_session(tmp_path: Path) -> None:
+    """Among the arguments of a browser, which all users see. Control: the same link opens one for our own user.
+
+    A daemon of its own: from its first link on it holds `[::1]`, which another test takes before.
+    """
     if os.geteuid() != 0:
         unavailable("only root can be another user")
-    url = urlsplit(post(daemon.home, "/dashboard/link")["url"])
 
     def open_link(user: int) -> str:
         argv = [sys.executable, "-I", "-c", _OPEN_LINK, str(user), str(url.port), url.netloc, f"{url.path}?{url.query}"]
         return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
-    assert [open_link(user) for user in (_NOBODY, os.geteuid())] == ["403", "303"]
+    with serving(tmp_path / "home", "--http", "127.0.0.1:0") as daemon:
+        url = urlsplit(post(daemon.home, "/dashboard/link")["url"])
+        assert [open_link(user) for user in (_NOBODY, os.geteuid())] == ["403", "303"]
 
 
 def _get(daemon: RunningDaemon, path: str = "/metrics", **headers: str) -> int:
