@@ -220,6 +220,12 @@ def test_a_server_that_a_script_starts_in_the_background_can_write_until_all_scr
     assert (found.returncode, "ran" in found.stdout.splitlines()) == (0, True)
 
 
+def test_a_script_can_open_its_output_by_name(project: Project) -> None:
+    """With the sockets that Node gives a child it cannot."""
+    done = project.run("test", {"test": "echo by-name > /dev/stderr; echo also > /dev/stdout"})
+    assert (done.returncode, "by-name" in done.stderr, "also" in done.stdout) == (0, True, True)
+
+
 @pytest.mark.parametrize(
     ("scripts", "ran"),
     [
