@@ -124,8 +124,8 @@ class Supervisor:
     """Our PID 1 (images/init), mounted into any image. It takes commands over stdin, and exits after `lease_s` without
     one, or after `silence_s` if a check is not over: a controller that was held up so long keeps its check.
 
-    `lease_s`: at most a year. `silence_s`: not shorter than the lease is. `binary`: static, at a path with content that never changes: the guest keeps the file it
-    was started with.
+    `lease_s`: at most a year. `silence_s`: not shorter than the lease is. `binary`: static, at a path with content that
+    never changes: the guest keeps the file it was started with.
     """
 
     binary: Path
