@@ -33,9 +33,11 @@ def test_a_second_thread_waits_for_a_module_that_the_first_one_imports(folder: P
         first = pool.submit(lambda: module.VALUE)
         assert begun.wait(PATIENCE_S)
         second = pool.submit(lambda: module.VALUE)
-        with pytest.raises(TimeoutError):  # without the wait it has failed by then
-            second.result(0.3)
-        go.set()
+        try:
+            with pytest.raises(TimeoutError):  # without the wait it has failed by then
+                second.result(0.3)
+        finally:
+            go.set()
         assert [one.result(PATIENCE_S) for one in (first, second)] == [7, 7]
 
 
