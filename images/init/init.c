@@ -16,9 +16,9 @@
  * - It cannot outlive its report. kill(-1) reaches every process of the namespace in one pass under the kernel's lock
  *   of the process list, so that a fork bomb has no gap to slip through; orphans become our children, and we wait until
  *   there are none (kill(2), wait(2)).
- * - It cannot stay without the controller. One that pings while the check runs, with a token of zeros, has to go on: after
- *   SILENCE_S without a frame we end, and the check with us. Our exit status says why, because the report would have
- *   no reader. Other tokens are those of a controller that only asks whether a check runs.
+ * - It cannot stay without the controller. One that pings while the check runs, with a token of zeros, has to go on:
+ *   after SILENCE_S without a frame we end, and the check with us. Our exit status says why, because the report would
+ *   have no reader. Other tokens are those of a controller that only asks whether a check runs.
  * - It cannot make us wait. Nothing here blocks but select(2), and that has a timeout. While the controller does not
  *   read, the check's pipes fill and its writes block; its deadline goes on.
  *

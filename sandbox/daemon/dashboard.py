@@ -34,7 +34,7 @@ _OTHER_USER = """This link is for the user of the daemon, and this browser runs 
 The link was not used: open it with a browser of the daemon's user, or on another machine through
 `ssh -L PORT:127.0.0.1:PORT`, with the daemon's port, as the daemon's user.
 For a browser of another user of this machine, the daemon must run as that user, or listen at an address that is not
-loopback: `sandbox serve --http ADDRESS:PORT --token-file FILE`. There, whoever has the link can open it."""
+loopback: `sandbox serve --http ADDRESS:PORT --token-file FILE`. There, the link alone is enough."""
 
 _FOREIGN_FORM = "This form is not of a page of this session."
 
