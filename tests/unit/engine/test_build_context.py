@@ -33,6 +33,6 @@ def test_a_file_that_vanishes_takes_no_other_with_it(
             (tmp_path / "folder").rmdir()
         yield iter(found)
 
-    monkeypatch.setattr(build_context.os, "scandir", scan_and_remove)
+    monkeypatch.setattr(os, "scandir", scan_and_remove)
     lost = {"b": {"b"}, "folder": {"folder/e"}}.get(vanishes or "", set())
     assert set(build_context.stat_context_files(tmp_path)) == {"a", "b", "c", "d", "folder/e"} - lost
