@@ -206,8 +206,8 @@ class ContainerSettings(_SettingsSection):
 
     `keep`: a task's container is kept for its next check; false: each check gets a new one, as in a clean room.
     `keep_bytes`: a container that holds more in memory after a check (/tmp, home, /dev/shm, kernel) is not kept.
-    `idle_s`: how long a task's container is kept without a check, and a check that runs without its controller; then
-    its supervisor ends it.
+    `idle_s`: how long a task's container is kept without a check, and, for at least 60 s, a check that runs without its
+    controller; then its supervisor ends it.
     `parallel`: how many checks of this home run in parallel, in all processes; others wait. 0: two for each CPU.
     `users_folder`: where root controllers record which user ids guests have; the same for all homes of a host.
     `compiler_cache`: `auto`: clean rooms of the default branch's commits fill a cache of compiled files, which other

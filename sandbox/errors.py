@@ -107,6 +107,12 @@ class SandboxError(Exception):
         }
 
 
+def describe_briefly(error: BaseException) -> str:
+    """One line for a log: the brief of our errors, the beginning of the text of others."""
+    text = error.brief if isinstance(error, SandboxError) else str(error)
+    return " ".join(text.split())[:500]
+
+
 DISK_FULL = "The disk is full"
 DISK_FULL_HINT = "Close tasks with --delete; run `sandbox gc` to remove what killed commands left behind."
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})

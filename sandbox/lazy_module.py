@@ -17,4 +17,7 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(sys.modules.get(self._name) or importlib.import_module(self._name), attribute)
+        found = sys.modules.get(self._name)
+        if found is None or getattr(found.__spec__, "_initializing", False):  # another thread imports it: wait for it
+            found = importlib.import_module(self._name)
+        return getattr(found, attribute)

@@ -16,8 +16,9 @@
  * - It cannot outlive its report. kill(-1) reaches every process of the namespace in one pass under the kernel's lock
  *   of the process list, so that a fork bomb has no gap to slip through; orphans become our children, and we wait until
  *   there are none (kill(2), wait(2)).
- * - It cannot stay without the controller. One that pings while the check runs has to go on doing so: after a lease
- *   without a frame we end, and the check with us. Its end says why, because the report would have no reader.
+ * - It cannot stay without the controller. One that pings while the check runs, with a token of zeros, has to go on:
+ *   after SILENCE_S without a frame we end, and the check with us. Our exit status says why, because the report would
+ *   have no reader. Other tokens are those of a controller that only asks whether a check runs.
  * - It cannot make us wait. Nothing here blocks but select(2), and that has a timeout. While the controller does not
  *   read, the check's pipes fill and its writes block; its deadline goes on.
  *
@@ -63,6 +64,7 @@ enum {
     FOLDER_LINE_MAX = 64 + 256,     /* what is said of one of them */
     REPLY_MAX = 4 * TEXT_MAX + FOLDERS_MAX * FOLDER_LINE_MAX + 64, /* the largest frame of ours but output */
     CONTROL_BYTES = 2 * REPLY_MAX,
+    LEASE_MAX_S = 31536000,
     REAP_AT_ONCE = 1000, /* a guest can make orphans as fast as we bury them: look at the clock in between */
 };
 
@@ -130,7 +132,7 @@ static char *words[PAYLOAD_MAX + 2]; /* argv, NULL, environment, NULL: a word ta
 static char **folders; /* what a check has to be able to write; ends with NULL */
 static int null_fd, signal_fd, oom_fd;
 static char oom_score[16];
-static uint64_t lease_us, heard_us;
+static uint64_t lease_us, silence_us, heard_us; /* without a check; while one is not over */
 
 static uint64_t now_us(void)
 {
@@ -765,7 +767,9 @@ static void on_query(const uint8_t *token)
 
 static void on_ping(const uint8_t *token)
 {
-    check->attended = check->state == RUNNING;
+    static const uint8_t attending[NONCE_BYTES];
+    if (!memcmp(token, attending, NONCE_BYTES))
+        check->attended = check->state == RUNNING;
     put_reply('A', token, 1);
     put(&control, check->state != IDLE, 1);
 }
@@ -856,7 +860,7 @@ static void take_input(void)
 
 static uint64_t lease_end(void)
 {
-    return after(heard_us, lease_us);
+    return after(heard_us, check->state == IDLE ? lease_us : silence_us);
 }
 
 static uint64_t wake_at(const struct child *child, uint64_t now)
@@ -1027,13 +1031,18 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--hand-out"))
         return hand_out();
     char *end = NULL;
-    unsigned long lease_s = argc >= 2 ? strtoul(argv[1], &end, 10) : 0;
-    if (lease_s < 1 || lease_s > 31536000 || *end || !are_folders(argv + 2))
+    unsigned long lease_s = argc >= 2 ? strtoul(argv[1], &end, 10) : 0, silence_s = lease_s;
+    if (lease_s >= 1 && *end == ',')
+        silence_s = strtoul(end + 1, &end, 10);
+    if (lease_s < 1 || lease_s > LEASE_MAX_S || silence_s < 1 || silence_s > LEASE_MAX_S || *end)
+        return LEAVE_USAGE;
+    if (!are_folders(argv + 2))
         return LEAVE_USAGE;
     folders = argv + 2;
     if (getpid() != 1) /* kill(-1) would reach everything its user has */
         return LEAVE_USAGE;
     lease_us = lease_s * SECOND_US;
+    silence_us = silence_s * SECOND_US;
     own_descriptors();
     own_signals();
     close_ourselves();

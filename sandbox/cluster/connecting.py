@@ -97,9 +97,9 @@ async def _work(workbench: Workbench, announce: Callable[[str], None], labels: M
     from sandbox.cluster.temporal_worker import run_publisher, run_worker  # noqa: PLC0415 - an extra
 
     settings = workbench.settings.cluster
-    runtime = make_runtime()
-    client = await connect_client(find_address(settings), runtime)
+    place, runtime, client = find_address(settings), make_runtime(), None
     try:
+        client = await connect_client(place, runtime)
         with _first_signal() as stopping:
             if settings.role == "publish":
                 publisher = ClusterPublisher(workbench, settings.hub)

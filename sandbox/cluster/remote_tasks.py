@@ -11,7 +11,7 @@ from sandbox.cluster.asked_operations import read_value
 from sandbox.cluster.connecting import find_requirements
 from sandbox.cluster.dispatcher import PlacementTerms, draw_task_id
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere, not_on_cluster_error
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.models import (
     CheckoutResult,
     CleanResult,
@@ -329,7 +329,7 @@ def _unfinished_creation_error(task_id: str, error: BaseException) -> SandboxErr
     return SandboxError(
         ErrorCode.CONFLICT,
         f"The creation of {task_id} was interrupted, and the cluster may have the task",
-        details=str(error)[:500],
+        details=describe_briefly(error),
         hint=f"`sandbox status {task_id}` shows it, `sandbox task close {task_id} --delete --discard` removes it.",
         reason="creation_interrupted",
         data={"task_id": task_id},

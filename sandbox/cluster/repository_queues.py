@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from sandbox.errors import describe_briefly
+
 MOST_QUEUES = 32
 """Each is one more request that waits at the server. Reached: the queue of the repository used longest ago is read no
 more; tasks of it come over the shared queue.
@@ -48,7 +50,7 @@ class RepositoryQueues:
             try:
                 self._pollers[key] = poller = self._start(key)
             except Exception as error:  # noqa: BLE001 - as below
-                _log.warning("offers of repository %s cannot be read: %s", key, error)
+                _log.warning("offers of repository %s cannot be read: %s", key, describe_briefly(error))
                 return
             self._running[key] = asyncio.create_task(self._run(key, poller))
         self._pollers.move_to_end(key)
@@ -74,7 +76,7 @@ class RepositoryQueues:
         try:
             await poller.run()
         except Exception as error:  # noqa: BLE001 - without this queue the worker works on
-            _log.warning("offers of repository %s are read no more: %s", key, error)
+            _log.warning("offers of repository %s are read no more: %s", key, describe_briefly(error))
             self._pollers.pop(key, None)
         finally:
             del self._running[key]

@@ -74,8 +74,7 @@ class ServerThread:
         self._thread.join()
         self._loop.close()
         client, self._client = self._client, None
-        if client is not None:
-            end_threads(self._runtime, client)
+        end_threads(self._runtime, client)
 
 
 async def _cancel_others() -> None:

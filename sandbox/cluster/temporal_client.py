@@ -101,7 +101,7 @@ def _read(path: Path | None) -> bytes | None:
 
 async def connect_client(place: ClusterAddress, runtime: Runtime, *, is_caller: bool = False) -> Client:
     """`is_caller`: it repeats failed requests itself (`sandbox.cluster.server_requests`). Raises: `network_error`; the
-    threads of a runtime with which the library found no server are ended.
+    caller ends the threads of the runtime then, too.
     """
     access = place.access
     tls = TLSConfig(access.ca, None, access.certificate, access.key) if access.tls else False

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.errors import describe_briefly
 from sandbox.models.operations import WaitingLine, WorkerInfo
 
 READ_S = 3.0
@@ -63,7 +64,7 @@ class ClusterCollector(Collector):
             self._pending = None
             if (error := asked.exception()) is not None:
                 # Also one that was not foreseen: the figures of this host are in the same answer.
-                _log.warning("the cluster's figures cannot be read: %s", ascii(str(error))[:500])
+                _log.warning("the cluster's figures cannot be read: %s", ascii(describe_briefly(error)))
                 return None
             return asked.result()
 

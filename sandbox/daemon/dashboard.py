@@ -30,6 +30,12 @@ LINK_PATH, LOGIN_PATH, STATIC_PATH = "/dashboard/link", "/login", "/static/{name
 _STATUS = {ErrorCode.NOT_FOUND: 404, ErrorCode.INVALID_INPUT: 400, ErrorCode.CONFLICT: 409}
 _TAKEN = "Another program has the port of this daemon on another loopback address, and would get the link"
 
+_OTHER_USER = """This link is for the user of the daemon, and this browser runs as another user.
+The link was not used: open it with a browser of the daemon's user, or on another machine through
+`ssh -L PORT:127.0.0.1:PORT`, with the daemon's port, as the daemon's user.
+For a browser of another user of this machine, the daemon must run as that user, or listen at an address that is not
+loopback: `sandbox serve --http ADDRESS:PORT --token-file FILE`. There, the link alone is enough."""
+
 _FOREIGN_FORM = "This form is not of a page of this session."
 
 Values = Mapping[str, Any]
@@ -84,7 +90,7 @@ class Dashboard:
     def log_in(self, request: Request) -> Response:
         """Use up a link, and set the cookie."""
         if self.port is not None and _is_stranger(request):
-            return _refuse("This link is for the user who ran `sandbox dashboard`.")
+            return _refuse(_OTHER_USER)
         session = self.sessions.open_session(request.query_params.get("link", ""))
         if session is None:
             return _refuse("This link was used, or is older than a minute. Run `sandbox dashboard` again.")

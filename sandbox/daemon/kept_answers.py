@@ -28,24 +28,45 @@ class TimedAnswer(Generic[AnswerT]):
 
 
 class KeptAnswer(Generic[AnswerT]):
-    """The answer to one question. Callers that ask at the same time wait for one answer."""
+    """The answer to one question. While one caller asks, others get the answer before, or wait for the first one."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._kept: TimedAnswer[AnswerT] | None = None
         self._until = 0.0
+        self._generation = 0  # how often it was forgotten
+        self._asked: int | None = None  # the generation for which a caller asks now
 
     def get(self, ask: Callable[[], AnswerT]) -> TimedAnswer[AnswerT]:
         """The kept answer, or a new one. Raises: what `ask` raises; no error is kept."""
-        with self._lock:
-            if self._kept is None or time.monotonic() >= self._until:
-                self._kept = TimedAnswer(ask(), datetime.now(UTC))
-                self._until = time.monotonic() + KEPT_S
-            return self._kept
+        with self._changed:
+            while self._asked == self._generation and self._kept is None:
+                self._changed.wait()
+            if self._kept is not None and (self._asked == self._generation or time.monotonic() < self._until):
+                return self._kept
+            generation = self._asked = self._generation
+        answer: TimedAnswer[AnswerT] | None = None
+        try:
+            answer = TimedAnswer(ask(), datetime.now(UTC))
+            return answer
+        finally:
+            self._end_question(generation, answer)
+
+    def _end_question(self, generation: int, answer: TimedAnswer[AnswerT] | None) -> None:
+        """Keep an answer, unless it was forgotten meanwhile. `answer`: None after an error."""
+        with self._changed:
+            if generation == self._generation:
+                self._asked = None
+                if answer is not None:
+                    self._kept, self._until = answer, time.monotonic() + KEPT_S
+            self._changed.notify_all()
 
     def forget(self) -> None:
-        """Have the next caller ask."""
-        self._until = 0.0
+        """Have the next caller ask, also while another asks: what that one finds may be older."""
+        with self._changed:
+            self._until = 0.0
+            self._generation += 1
+            self._changed.notify_all()
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,11 @@ def show_http_error(request: Request, error: Exception) -> Response:
     status, headers = getattr(error, "status_code", 500), getattr(error, "headers", None)
     if status == HTTPStatus.NOT_FOUND:
         brief, hint = f"There is no {request.url.path} here", "docs/serve.md lists the paths of the daemon."
-    else:
+    elif status == HTTPStatus.METHOD_NOT_ALLOWED:
         brief, hint = f"{request.url.path} cannot be asked by {request.method}", "docs/serve.md says how."
+    else:
+        detail = str(getattr(error, "detail", "")).rstrip(".") or HTTPStatus(status).phrase
+        brief, hint = detail, "docs/serve.md describes the paths of the daemon."
     if request.scope.get(RIGHTS) == "person":
         return show_error(SandboxError(ErrorCode.NOT_FOUND, brief, hint=hint), "", status)
     return PlainTextResponse(f"{brief}.\n{hint}\n", status, headers)

@@ -45,7 +45,8 @@ def stat_context_files(folder: Path) -> dict[str, os.stat_result]:
                 elif not entry.is_file(follow_symlinks=False):
                     raise _irregular_file_error(folder, relative)
                 elif "__pycache__" not in relative.split("/"):
-                    found[relative] = entry.stat(follow_symlinks=False)
+                    with suppress(FileNotFoundError):  # it alone: the others of its folder are still there
+                        found[relative] = entry.stat(follow_symlinks=False)
     return found
 
 

@@ -122,18 +122,19 @@ MAX_LEASE_S = 31_536_000  # the maximum that images/init/init.c accepts
 @dataclass(frozen=True)
 class Supervisor:
     """Our PID 1 (images/init), mounted into any image. It takes commands over stdin, and exits after `lease_s` without
-    one.
+    one, or after `silence_s` if a check is not over: a controller that was held up so long keeps its check.
 
-    `lease_s`: at most a year. `binary`: static, at a path with content that never changes: the guest keeps the file it
-    was started with.
+    `lease_s`: at most a year. `silence_s`: not shorter than the lease is. `binary`: static, at a path with content that
+    never changes: the guest keeps the file it was started with.
     """
 
     binary: Path
     lease_s: int
+    silence_s: int = 60
 
     def argv(self, folders: Sequence[str]) -> tuple[str, ...]:
         """Return its command. `folders`: where checks write; PID 1 first tries to write to each (ownership.py)."""
-        return (SUPERVISOR_TARGET, str(self.lease_s), *folders)
+        return (SUPERVISOR_TARGET, f"{self.lease_s},{max(self.lease_s, self.silence_s)}", *folders)
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ ANSWER_TIMEOUT_S = 60.0
 """How long PID 1 may take for an answer: it has a guest's CPU share, on a host that may be busy."""
 
 PING_INTERVAL_S = 2.0
-"""How often PID 1 hears during a check that its controller is there: it ends the guest after a lease without a frame,
-and no lease is shorter than ten seconds."""
+"""How often PID 1 hears during a check that its controller is there: it ends the guest after a minute without a
+frame, or after a longer lease (`Supervisor`)."""
 
 GRACE_S = 15.0
 """How long a report may take after the deadline or after the kill request: PID 1 stops waiting for a process that

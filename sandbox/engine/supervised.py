@@ -112,7 +112,7 @@ def _reuse_guest(engine: DockerApi, name: str, options: Mapping[str, Any], stack
             return _verify_guest(engine, inspected, session, options)
         _log.info("the container %s is created again: %s", name, ", ".join(wrong))
     except SandboxError as error:
-        _log.info("the container %s is created again: %s", name, error)
+        _log.info("the container %s is created again: %s", name, error.brief)
     remove_container(engine, name)
     return None
 
@@ -257,9 +257,9 @@ def _exit_without_report(
     if state.get("ExitCode") == _ABANDONED:
         raise SandboxError(
             ErrorCode.TIMEOUT,
-            "The check was ended: this process was silent towards its guest for as long as container.idle_s",
+            "The check was ended: this process was silent towards its guest for too long",
             details="This process was stopped or held up, or the engine between them was. The check has no verdict.",
-            hint="Run it again. A process that was stopped with Ctrl-Z, and output that is not read, have this effect.",
+            hint="Run it again. It happens to a process that is stopped with Ctrl-Z for longer than container.idle_s.",
             reason="controller_silent",
         )
     return ContainerExit(

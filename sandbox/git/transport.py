@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.credentials import Credential, remove_secret
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.git.failures import classify, fetch_memory_error, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.read_refs import NOTES
@@ -197,7 +197,8 @@ def _retry_after_s(error: BaseException) -> float:
 
 def _log_retry(state: tenacity.RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
-    _log.warning("attempt %d failed, trying again: %s", state.attempt_number, error)
+    what = "" if error is None else describe_briefly(error)
+    _log.warning("attempt %d failed, trying again: %s", state.attempt_number, what)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def record_use(engine: ImageStore, step: RecipeImage) -> None:
         for reference in find_use_tags(step.image, step.tag) - {today}:
             engine.untag_image(reference)
     except SandboxError as error:
-        _log.info("the use of %s was not recorded: %s", step.tag, error)
+        _log.info("the use of %s was not recorded: %s", step.tag, error.brief)
 
 
 def format_use_tag(tag: str, day: date) -> str:

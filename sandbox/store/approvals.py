@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, describe_briefly
 from sandbox.models import Approval
 from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 
@@ -91,5 +91,5 @@ def _load(path: Path) -> Approval | None:
             raise damaged_file_error(path, f"it is the record of {found.id}")
         return found
     except (SandboxError, ValidationError) as error:
-        _log.warning("the approval %s cannot be read: %s", path.stem, error)
+        _log.warning("the approval %s cannot be read: %s", path.stem, describe_briefly(error))
         return None

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, describe_briefly
 from sandbox.models.comparisons import TreeComparison
 from sandbox.models.model import Model
 from sandbox.models.runs import CheckRun
@@ -64,7 +64,7 @@ def find_comparison(
         document = read_json(home.verdict(_name(keys)))
         record = None if document is None else _ComparisonRecord.model_validate(document)
     except (SandboxError, ValidationError) as error:
-        _log.warning("a comparison cannot be used: %s", str(error)[:200])
+        _log.warning("a comparison cannot be used: %s", describe_briefly(error)[:200])
         return None
     if record is None or record.keys != keys or not _is_current(record, last_runs):
         return None

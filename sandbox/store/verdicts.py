@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, describe_briefly
 from sandbox.models import Check, CheckRun, Model, ObjectId, ServiceSetup, Verdict
 from sandbox.store.home import Home, read_json, write_json
 
@@ -96,7 +96,7 @@ def _read_record(home: Home, binding: Binding) -> _Record | None:
         document = read_json(home.verdict(binding.key))
         record = None if document is None else _Record.model_validate(document)
     except (SandboxError, ValidationError) as error:
-        _log.warning("a cached verdict cannot be used: %s", str(error)[:200])
+        _log.warning("a cached verdict cannot be used: %s", describe_briefly(error)[:200])
         return None
     if record is None or record.binding != binding or not _has_binding(record.run, binding):
         return None

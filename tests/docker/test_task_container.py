@@ -261,7 +261,7 @@ def test_a_check_whose_controller_was_silent_for_a_lease_has_no_verdict(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The silent one pings once. The control pings on, and its check outlives the lease."""
-    bench.guest = replace(bench.guest, supervisor=replace(bench.guest.supervisor, lease_s=6))
+    bench.guest = replace(bench.guest, supervisor=replace(bench.guest.supervisor, lease_s=6, silence_s=6))
     assert bench.run("sleep", "8").verdict is Verdict.PASSED
     monkeypatch.setattr(pid1_session, "PING_INTERVAL_S", DEADLINE_S)
     with refused(ErrorCode.TIMEOUT) as error:

@@ -165,9 +165,9 @@ class Cluster:
         return answer
 
 
-def until(happens: Callable[[], bool]) -> None:
+def until(happens: Callable[[], bool], within_s: float = 60) -> None:
     """Wait for what must happen within a minute."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + within_s
     while not happens():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -317,7 +317,7 @@ def test_the_check_of_a_killed_worker_ends_with_the_lease_of_its_guest(cluster: 
         guest = name_guest(cluster, "one", task)
         until(lambda: len(engine.api.top(guest)["Processes"]) > 1)  # the check has begun in it
         cluster.kill(first)
-        until(lambda: not has_guest(cluster, "one", task))
+        until(lambda: not has_guest(cluster, "one", task), within_s=120)  # the lease of a check is a minute at least
         assert engine.api.inspect_container(guest)["State"]["ExitCode"] == 75
     until(lambda: has_guest(cluster, "two", task))
     assert_went_on(cluster, task, check, (first, second))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sandbox
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.git.push.reasons import PushReason, PushRejected
 
 
@@ -73,3 +73,41 @@ def test_a_caught_error_is_copied_and_not_changed() -> None:
 def test_a_change_of_a_caught_error_is_found(change: str) -> None:
     source = f"try:\n    pass\nexcept E as error:\n    {change}\n    other.hint = error.hint\n"
     assert len(list(find_changes_of_caught_errors(source))) == 1
+
+
+# --- a log line takes the brief
+
+
+def find_whole_errors_in_logs(source: str) -> Iterator[str]:
+    """The arguments of logging calls that are all lines of an error of ours, in the `except` block that caught it."""
+    for handler in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ExceptHandler)):
+        if handler.type is None or "SandboxError" not in ast.unparse(handler.type):
+            continue
+        calls = (node for node in ast.walk(handler) if isinstance(node, ast.Call))
+        for argument in (one for call in calls if "_log." in ast.unparse(call.func) for one in call.args):
+            text = ast.unparse(argument)
+            if text == handler.name or f"str({handler.name})" in text:
+                yield text
+
+
+@pytest.mark.slow
+def test_no_log_line_has_all_lines_of_an_error() -> None:
+    found = {
+        f"{path.relative_to(Path(sandbox.__file__).parent)}: {text}"
+        for path in Path(sandbox.__file__).parent.rglob("*.py")
+        for text in find_whole_errors_in_logs(path.read_text())
+    }
+    assert found == set(), "use `error.brief`, or `describe_briefly(error)` beside other kinds of errors"
+
+
+@pytest.mark.parametrize("argument", ["error", "str(error)[:200]"])
+def test_a_whole_error_in_a_log_is_found(argument: str) -> None:
+    source = "try:\n    pass\nexcept (OSError, SandboxError) as error:\n    _log.info('%s', ARGUMENT)\n"
+    assert list(find_whole_errors_in_logs(source.replace("ARGUMENT", argument))) == [argument]
+    assert list(find_whole_errors_in_logs(source.replace("ARGUMENT", "describe_briefly(error)"))) == []
+
+
+def test_what_a_log_says_of_an_error_is_one_line() -> None:
+    ours = SandboxError(ErrorCode.CONFLICT, "brief", details="details", hint="hint")
+    assert [describe_briefly(one) for one in (ours, ValueError("a\r\nb\tc"))] == ["brief", "a b c"]
+    assert len(describe_briefly(ValueError("x" * 10_000))) == 500

@@ -6,6 +6,9 @@ import pytest
 import tenacity
 
 from sandbox import retries
+from sandbox.errors import ErrorCode
+from sandbox.git import transport
+from sandbox.git.failures import GitFailure, is_transient
 
 
 class _Failure(Exception):
@@ -49,3 +52,18 @@ def test_only_transient_errors_are_retried_after_the_requested_pause(
     with pytest.raises(type(error)):
         retries.build_retrying(lambda e: isinstance(e, _Failure), _wait_s)(ask)
     assert (attempts, pauses) == (tries, slept)
+
+
+def test_a_retry_of_git_is_one_line_without_the_words_of_the_remote(
+    pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    error = GitFailure(ErrorCode.NETWORK_ERROR, "no answer", details="words\nof the remote", transient=True)
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(GitFailure):
+        retries.build_retrying(is_transient, _wait_s, transport._log_retry)(fail)
+    assert [one.getMessage() for one in caplog.records] == [
+        f"attempt {n} failed, trying again: no answer" for n in range(1, retries.ATTEMPTS)
+    ]

@@ -25,7 +25,7 @@ BODY_S = 120.0
 """How long its body may take after that: 16 MiB at 140 kB a second."""
 
 WRITE_S = 60.0
-"""How long a client over the network may leave an answer unread that waits for it."""
+"""How long a client over the network may read none of an answer that waits for it."""
 
 MOST_CONNECTIONS = 256
 """Over the network, of one server: a quarter of the 1,024 descriptors that a process usually has."""
@@ -69,13 +69,24 @@ class TimeoutProtocol(H11Protocol):
         """The client has not read what was sent: give it a deadline."""
         super().pause_writing()
         if self._is_network:
-            self._cancel_write_deadline()
-            self._write_deadline = self.loop.call_later(self.write_s, self.transport.abort)
+            self._start_write_deadline()
 
     def resume_writing(self) -> None:
         """The client reads."""
         super().resume_writing()
         self._cancel_write_deadline()
+
+    def _start_write_deadline(self) -> None:
+        self._cancel_write_deadline()
+        unread = self.transport.get_write_buffer_size()
+        self._write_deadline = self.loop.call_later(self.write_s, self._on_write_deadline, unread)
+
+    def _on_write_deadline(self, unread: int) -> None:
+        """`unread`: at the last look. A slow client reads on; writing is resumed only when nearly all of it is sent."""
+        if self.transport.get_write_buffer_size() < unread:
+            self._start_write_deadline()
+        else:
+            self.transport.abort()
 
     def _cancel_write_deadline(self) -> None:
         if self._write_deadline is not None:

@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 
 from sandbox.checks.compiler_cache import FILL_FOLDER, NO_COMPILER_CACHE, CompilerCacheUse
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, describe_briefly
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git import objects, refs
@@ -70,7 +70,7 @@ def keep_filled(services: Services, cache: tuple[str, str], tree: str, report: P
             if chosen:
                 _store(services, CompilerCaches(services.home, *cache), tree, (files, chosen))
     except (SandboxError, OSError) as error:
-        _log.warning("what %s compiled is not kept for other rooms: %s", tree[:12], error)
+        _log.warning("what %s compiled is not kept for other rooms: %s", tree[:12], describe_briefly(error))
 
 
 def _choose(files: WorktreeFiles) -> list[WalkEntry]:

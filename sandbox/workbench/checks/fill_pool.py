@@ -75,7 +75,7 @@ def _noting(problems: dict[str, str], name: str) -> Iterator[None]:
     try:
         yield
     except SandboxError as error:
-        _log.info("the pool of spare tasks, %s: %s", name, error)
+        _log.info("the pool of spare tasks, %s: %s", name, error.brief)
         problems[name] = error.brief
 
 

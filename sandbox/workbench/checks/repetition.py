@@ -18,7 +18,7 @@ from sandbox.checks.comparison import CheckSide, Reruns
 from sandbox.checks.parameters import fill_parameters
 from sandbox.checks.runner_arguments import select_tests
 from sandbox.checks.shuffle import shuffle_check
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.git import objects
 from sandbox.models import (
     Check,
@@ -169,7 +169,7 @@ def record(home: Home, source: TreeSource, sides: Mapping[str, Sequence[CheckSid
         try:
             record_flaky_tests(home, source.repo_id, found)
         except (OSError, SandboxError) as error:
-            _log.warning("the flaky tests of %s are not kept: %s", source.repo_id, error)
+            _log.warning("the flaky tests of %s are not kept: %s", source.repo_id, describe_briefly(error))
     return found
 
 

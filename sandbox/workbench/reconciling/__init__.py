@@ -188,7 +188,7 @@ def clean_up_after_kill(services: Services) -> None:
         with services.home.locked(_LOCK, 0.0):
             _tidy_up(services)
     except SandboxError as error:
-        _log.info("leftovers of killed controllers were kept for now: %s", error)
+        _log.info("leftovers of killed controllers were kept for now: %s", error.brief)
 
 
 def _tidy_up(services: Services) -> None:

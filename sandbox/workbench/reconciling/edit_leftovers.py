@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, describe_briefly
 from sandbox.files.overlay_mounts import read_upper
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Task, TaskStatus
@@ -45,7 +45,7 @@ def _find_temporary_paths(home: Home, policies: Policies, task: Task) -> list[by
     try:
         return sorted(set(_list_temporary_paths(home, policies, task)))
     except (FileNotFoundError, SandboxError) as error:
-        _log.info("the names of %s cannot be read: %s", task.id, error)
+        _log.info("the names of %s cannot be read: %s", task.id, describe_briefly(error))
         return []
 
 

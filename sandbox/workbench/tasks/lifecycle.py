@@ -408,7 +408,7 @@ def _list_refs_without_work(services: Services, task: Task) -> tuple[WorkRef, ..
     try:
         return list_refs_without_work(services.repositories.open(task.repo_id)[1], task)
     except SandboxError as error:
-        _log.info("the refs of %s were kept: %s", task.id, error)
+        _log.info("the refs of %s were kept: %s", task.id, error.brief)
         return ()
 
 
@@ -418,7 +418,7 @@ def _delete_refs(services: Services, task: Task, refs: Sequence[WorkRef]) -> Non
         if refs:
             delete_refs(services.repositories.open(task.repo_id)[1], refs)
     except SandboxError as error:
-        _log.info("the refs of %s were kept: %s", task.id, error)
+        _log.info("the refs of %s were kept: %s", task.id, error.brief)
 
 
 _CLOSED_HINT = (

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.files.names import EntryKind
 from sandbox.files.tree import sha256_of_chunks
 from sandbox.git import new_commits, objects, refs
@@ -96,7 +96,7 @@ def count_uncommitted(services: Services, task: Task) -> int | None:
         with compare_task(services, task) as opened:
             return len(_list_changes(opened))
     except (SandboxError, OSError) as error:
-        _log.info("the changes of %s were not counted: %s", task.id, error)
+        _log.info("the changes of %s were not counted: %s", task.id, describe_briefly(error))
         return None
 
 

@@ -81,7 +81,7 @@ def list_checks_at(
     try:
         return commit_facts.load_profile(services, repo_id, git, commit, profile).checks
     except SandboxError as error:
-        _log.info("the checks of %s at %s are unknown: %s", repo_id, commit, error)
+        _log.info("the checks of %s at %s are unknown: %s", repo_id, commit, error.brief)
         return ()
 
 
@@ -265,7 +265,7 @@ def collect_unused_checkouts(home: Home, settings: Settings, repo_id: str) -> li
             LfsObjects(home.lfs_objects(repo_id)).remove_unused(unused_s)
             return remove_unused(home.pristines(repo_id), list_checkouts_in_use(home, repo_id), unused_s)
     except SandboxError as error:
-        _log.info("unused checkouts of %s are kept for now: %s", repo_id, error)
+        _log.info("unused checkouts of %s are kept for now: %s", repo_id, error.brief)
         return []
 
 

@@ -11,10 +11,15 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from sandbox.byte_sizes import format_bytes
-from sandbox.daemon.browser_sessions import COOKIE, LINK_S, Sessions, make_form_token
+from sandbox.daemon import dashboard as dashboard_module
+from sandbox.daemon.browser_sessions import COOKIE, LINK_S, LoopbackPort, Sessions, make_form_token
+from sandbox.daemon.dashboard import Dashboard
 from sandbox.daemon.page_templates import HEADERS
+from sandbox.daemon.routes import show_http_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ApprovalScope, ApprovalState, PlaceState, TaskPlace
 from tests.unit.conftest import Upstream
@@ -331,3 +336,38 @@ def test_a_task_that_no_worker_answers_about_is_shown_as_it_is_known(site: Site,
         is_shown = reason != "other"
         assert (found.status_code == 200, "No worker of the cluster answers" in found.text) == (is_shown, is_shown)
         assert asked == [site.desk.task.id]
+
+
+@pytest.mark.parametrize("is_other", [True, False])
+def test_a_browser_of_another_user_learns_the_way_out_and_the_link_stays_valid(
+    site: Site, monkeypatch: pytest.MonkeyPatch, is_other: bool
+) -> None:
+    monkeypatch.setattr(dashboard_module, "is_other_user", lambda *_: is_other)
+    port = LoopbackPort("127.0.0.1", int(site.url.rpartition(":")[2]))
+    link = site.sessions.make_link()
+    request = Request(
+        {
+            "type": "http", "method": "GET", "path": "/login", "headers": [], "query_string": f"link={link}".encode(),
+            "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
+        }
+    )  # fmt: skip
+    answer = Dashboard(site.person, site.sessions, site.url, port).log_in(request)
+    assert (answer.status_code, b"sandbox serve --http" in answer.body) == ((403, True) if is_other else (303, False))
+    assert (site.sessions.open_session(link) is not None) == is_other
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "said"),
+    [
+        (405, "Method Not Allowed", "/x cannot be asked by POST."),
+        (404, "Not Found", "There is no /x here."),
+        (400, "Too many fields.", "Too many fields."),
+        (413, "", "Request Entity Too Large."),
+    ],
+)
+def test_an_http_error_says_what_is_wrong(status: int, detail: str, said: str) -> None:
+    request = Request({"type": "http", "method": "POST", "path": "/x", "headers": []})
+    error = HTTPException(status)
+    error.detail = detail
+    answer = show_http_error(request, error)
+    assert (answer.status_code, bytes(answer.body).decode().splitlines()[0]) == (status, said)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.daemon.tcp_peers import Address, is_other_user
+from sandbox.daemon.tcp_peers import _TABLES, Address, _find_owners, is_other_user
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 ROW = "   {n}: {ours} {theirs} 01 00000000:00000000 00:00000000 00000000 {uid:5}        0 1234 1 0 20 4 30 10 -1\n"
@@ -48,5 +48,7 @@ def test_the_socket_of_another_user_is_found(
 
 
 def test_our_own_socket_is_no_stranger() -> None:
+    """Control: it is found in the kernel's tables, as one of ours."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+        assert set(_find_owners(client.getsockname(), listener.getsockname(), _TABLES)) == {os.geteuid()}
         assert not is_other_user(client.getsockname(), listener.getsockname())

@@ -155,7 +155,7 @@ SUPERVISED = dataclasses.replace(
     SPEC, argv=(), env={}, cwd=PurePosixPath("/workspace"), supervisor=Supervisor(Path("/srv/sandbox/init"), 600)
 )
 OF_SUPERVISED = {
-    "Entrypoint": ["/sandbox-init", "600", "/workspace", "/report"],
+    "Entrypoint": ["/sandbox-init", "600,600", "/workspace", "/report"],
     "OpenStdin": True,
     "StdinOnce": False,
     "AttachStdin": True,

@@ -617,21 +617,51 @@ def test_lease_is_renewed_by_frames(supervisor: Path) -> None:
     assert wait_until(left_s) >= 1.0  # type: ignore[operator]  # not None, it is true
 
 
-@pytest.mark.parametrize("pings", [1, 0])
-def test_s158_lease_ends_a_check_whose_controller_pinged_during_it_and_is_silent(supervisor: Path, pings: int) -> None:
-    """The control: a controller that does not ping leaves the check to its deadline, as one of an earlier version."""
+ATTENDING = bytes(16)
+
+
+@pytest.mark.parametrize("token", [ATTENDING, NONCE, b""], ids=["attending", "asking", "none"])
+def test_s158_lease_ends_a_check_whose_controller_pinged_during_it_and_is_silent(
+    supervisor: Path, token: bytes
+) -> None:
+    """The controls: a controller that does not ping leaves the check to its deadline, as one of an earlier version; so
+    does another one that only asks whether a check runs.
+    """
     with pid1(supervisor, "1") as guest:
         nonce = guest.start("sh", "-c", "trap '' TERM HUP; sleep 600 & sleep 600", ms=3000)
         (child,) = wait_until(lambda: guest_processes(guest))
-        for _ in range(pings):
-            assert guest.ping() == 1
-        if pings:
+        if token:
+            assert guest.ping(token) == 1
+        if token == ATTENDING:
             with pytest.raises(Ended):
                 guest.finish(nonce)
         else:
             assert guest.finish(nonce).flags == TIMED_OUT | QUIESCENT
-        assert guest.exit_code() == (75 if pings else 0)
+        assert guest.exit_code() == (75 if token == ATTENDING else 0)
         assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_question_of_another_controller_does_not_take_the_lease_from_a_check(supervisor: Path) -> None:
+    with pid1(supervisor, "1") as guest:
+        nonce = guest.start("sleep", "600", ms=10_000)
+        assert [guest.ping(token) for token in (ATTENDING, NONCE)] == [1, 1]
+        with pytest.raises(Ended):
+            guest.finish(nonce)
+        assert guest.exit_code() == 75
+
+
+def test_a_silent_controller_keeps_its_check_for_longer_than_an_idle_guest(supervisor: Path) -> None:
+    with pid1(supervisor, "1,4") as guest:
+        nonce = guest.start("sleep", "2.5")
+        assert guest.ping(ATTENDING) == 1
+        assert guest.finish(nonce).passed
+        idle = time.monotonic()
+        assert guest.exit_code() == 0
+        assert time.monotonic() - idle < 3, "the lease of an idle guest is the shorter one"
+    with pid1(supervisor, "1,2") as guest:
+        guest.start("sleep", "600")
+        assert guest.ping(ATTENDING) == 1
+        assert guest.exit_code() == 75
 
 
 def test_a_ping_that_waits_for_pid_1_renews_the_lease_that_ended_while_it_was_stopped(
@@ -642,12 +672,12 @@ def test_a_ping_that_waits_for_pid_1_renews_the_lease_that_ended_while_it_was_st
         os.kill(guest.host_pid, signal.SIGSTOP)
         began = time.monotonic()
         try:
-            guest.send(frame(b"P", NONCE))
+            guest.send(frame(b"P", ATTENDING))
             wait_until(lambda: time.monotonic() > began + 3.2)
             (folder / "go").touch()
         finally:
             os.kill(guest.host_pid, signal.SIGCONT)
-        assert guest.receive() == (b"A", NONCE + b"\1")
+        assert guest.receive() == (b"A", ATTENDING + b"\1")
         assert guest.finish(nonce).code == 3
 
 
@@ -683,7 +713,10 @@ def test_guest_ends_when_its_output_can_reach_nobody(guest: Pid1) -> None:
     assert guest.exit_code() == 74
 
 
-@pytest.mark.parametrize("arguments", [(), ("",), ("0",), ("-1",), ("x",), ("5x",), ("1", "2"), ("99999999999",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("",), ("0",), ("-1",), ("x",), ("5x",), ("1", "2"), ("99999999999",), ("1,",), ("1,0",), ("1,2x",)],
+)
 def test_without_a_lease_nothing_begins(supervisor: Path, arguments: tuple[str, ...]) -> None:
     with pid1(supervisor, *arguments) as guest:
         assert guest.exit_code() == 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -281,6 +282,30 @@ def test_s150_an_answer_that_is_not_read_is_not_kept_for_ever(monkeypatch: pytes
         assert began.wait(60)
         assert not given_up.is_set()
         assert given_up.wait(60)
+
+
+@pytest.mark.slow
+def test_a_client_that_reads_slowly_gets_its_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For longer than a client that reads none of it may wait."""
+    monkeypatch.setattr(TimeoutProtocol, "write_s", 1.5)
+    size, pieces = 24 << 20, 40
+
+    async def _large(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            length = [(b"content-length", str(size).encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": length})
+            await send({"type": "http.response.body", "body": bytes(size)})
+
+    with listening(lambda _: _large) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        found = len(client.recv(1 << 16).partition(b"\r\n\r\n")[2])
+        while found < size:
+            wanted = min(found + size // pieces, size)
+            while found < wanted:
+                piece = client.recv(wanted - found)
+                assert piece, f"it ended after {found} of {size} bytes"
+                found += len(piece)
+            time.sleep(0.1)  # the pace of the client
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
