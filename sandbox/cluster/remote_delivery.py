@@ -125,10 +125,13 @@ class RemoteDelivery(RemoteFiles):
         if tool == PROMOTING:  # it would be refused after a person was asked
             raise self._release_error(task_id)
         rest = {name: value for name, value in arguments.items() if name != "task_id"}
+        if (inherited := self.inherited_profile(tool, arguments)) is not None:
+            rest |= {"profile": inherited, "repo_id": self.task(task_id).repo_id}
         commit, uncommitted = self._describe_state(tool, task_id)
         shown = {"task_of_the_cluster": task_id, "commit": commit, "uncommitted": uncommitted}
-        state = self._find_clean_state(task_id, commit, rest.get("without")) if tool == CLEANING else ""
-        return replace(super().approval_call(tool, rest), arguments={**rest, **shown}, state=state)
+        call = super().approval_call(tool, rest)
+        state = self._find_clean_state(task_id, commit, rest.get("without")) if tool == CLEANING else call.state
+        return replace(call, arguments={**rest, **shown}, state=state)
 
     def needs_no_question(self, call: AgentCall) -> bool:
         """As in `Workbench`. The controller that publishes asks about a push of a task of the cluster."""
