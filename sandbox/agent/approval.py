@@ -7,6 +7,7 @@ only `sandbox approvals` can answer. An approval holds for the fingerprint of th
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,13 @@ from sandbox.agent.permission import (
     approval_denied_error,
     build_call,
     find_exemption,
+    may_inherit_profile,
     must_ask,
     permission_by_policy,
 )
 from sandbox.agent.tools import Tool
 from sandbox.models import Approval, ApprovalScope, Permission
+from sandbox.policy.approvals import is_always_asked
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 
 if TYPE_CHECKING:
@@ -48,7 +51,8 @@ async def require_approval(
 
     Raises: `approval_denied`; `approval_required`, with the `approval_id` in its data.
     """
-    if not must_ask(agent, tool, arguments):
+    asks = partial(must_ask, agent, tool, arguments)
+    if not (await _run_in_thread(agent, asks) if may_inherit_profile(tool, arguments) else asks()):
         return PermittedCall(permission_by_policy(agent, tool))
     call = await _run_in_thread(agent, partial(build_call, agent, tool, arguments))
     if how := await _run_in_thread(agent, partial(find_exemption, agent, call)):
@@ -99,7 +103,8 @@ async def _elicit_answer(
 
 
 def _build_form(asked: Approval) -> dict[str, Any]:
-    choices = [_ONCE, *([_TASK] if asked.task_id else []), _DENY]
+    once_only = is_always_asked(asked.tool, json.loads(asked.arguments))
+    choices = [_ONCE, *([_TASK] if asked.task_id and not once_only else []), _DENY]
     answer = {"type": "string", "title": "Your decision", "enum": choices, "default": _DENY}
     return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
 

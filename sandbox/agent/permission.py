@@ -10,7 +10,7 @@ from sandbox.agent.tools import Tool
 from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ApprovalState, Permission
-from sandbox.policy.approvals import Decision, is_always_asked
+from sandbox.policy.approvals import CONTINUING, Decision, is_always_asked
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 
 if TYPE_CHECKING:
@@ -80,13 +80,21 @@ def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult
 
 
 def must_ask(agent: Agent, tool: Tool, arguments: Any = None) -> bool:
-    """Whether a person has to approve a call. `arguments`: its input model. Raises: `approval_denied`."""
+    """Whether a person has to approve a call. `arguments`: its input model. Raises: `approval_denied`; as
+    `Workbench.inherited_profile`.
+    """
     decision = agent.workbench.approval_decision(tool.name, tool.risk)
     if decision is Decision.DENY:
         raise approval_denied_error(tool.name, "The approval policy denies it")
-    if is_always_asked(tool.name, {} if arguments is None else dict(arguments)):
+    given = {} if arguments is None else dict(arguments)
+    if is_always_asked(tool.name, given) or (decision is Decision.ASK and agent.approvals != "auto"):
         return True
-    return decision is Decision.ASK and agent.approvals != "auto"
+    return may_inherit_profile(tool, arguments) and agent.workbench.inherited_profile(tool.name, given) is not None
+
+
+def may_inherit_profile(tool: Tool, arguments: Any) -> bool:
+    """Whether the call makes a task that continues from another one: `must_ask` then reads that one's record. Pure."""
+    return getattr(arguments, CONTINUING.get(tool.name, ""), None) is not None
 
 
 def build_call(agent: Agent, tool: Tool, arguments: Any) -> AgentCall:

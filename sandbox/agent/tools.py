@@ -159,7 +159,9 @@ def _create_task(request: ToolCall) -> BaseModel:
 def _list_tasks(request: ToolCall) -> BaseModel:
     found = request.workbench.tasks(request.arguments.repo_id)[::-1]  # newest first: the cut is old
     cut = (t.model_copy(update={"prompt": t.prompt[:MAX_LISTED_PROMPT_CHARS]}) for t in found)
-    waiting = select_waiting(request.workbench.places([task.id for task in found]))
+    waiting = select_waiting(
+        request.workbench.places([task.id for task in found if task.status is not models.TaskStatus.CLOSED])
+    )
     return outputs.Tasks(tasks=tuple(cut), waiting=waiting or None)
 
 

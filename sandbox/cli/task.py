@@ -9,7 +9,7 @@ import click
 from sandbox.cli.invocation import Invocation, global_options, note, show_examples
 from sandbox.cli.move_task import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
-from sandbox.cli.task_rows import describe_waiting, shorten_task_id, show_task, show_tasks
+from sandbox.cli.task_rows import describe_places, show_task, show_tasks
 from sandbox.cli.time_format import format_relative
 from sandbox.errors import SandboxError
 from sandbox.text import neutralise, one_line
@@ -86,14 +86,15 @@ def list_(invocation: Invocation, repo_id: str | None, everything: bool) -> None
         waiting = _find_waiting(workbench, found) if workbench.has_cluster else {}
     document = {"tasks": found, **({"waiting": waiting} if waiting else {})}
     invocation.emit(document, lambda: show_tasks(found, everything=everything))
-    for task_id, place in waiting.items():
-        note(f"{shorten_task_id(task_id)} {describe_waiting(place)}")
+    for line in describe_places(waiting):
+        note(line)
 
 
 def _find_waiting(workbench: Workbench, found: Sequence[Task | TaskRow]) -> Mapping[str, TaskPlace]:
-    from sandbox.models.workers import select_waiting  # noqa: PLC0415 - other commands here load no model
+    from sandbox.models import TaskStatus  # noqa: PLC0415 - other commands here load no model
+    from sandbox.models.workers import select_waiting  # noqa: PLC0415
 
-    return select_waiting(workbench.places([one.id for one in found]))
+    return select_waiting(workbench.places([one.id for one in found if one.status is not TaskStatus.CLOSED]))
 
 
 @click.command()

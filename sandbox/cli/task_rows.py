@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -56,6 +56,13 @@ def show_tasks(found: Sequence[Task | TaskRow], *, everything: bool) -> None:
     hidden = len(found) - len(shown)
     if hidden:
         note(f"{hidden} closed task{'' if hidden == 1 else 's'} not shown: use --all")
+
+
+def describe_places(waiting: Mapping[str, TaskPlace]) -> list[str]:
+    """A line for each task that no worker has; one for all of which the cluster does not say so, if it says of none."""
+    if len(waiting) > 1 and all(place.state == "unknown" for place in waiting.values()):
+        return [f"{len(waiting)} tasks may wait for a worker: the cluster does not say"]
+    return [f"{shorten_task_id(task_id)} {describe_waiting(place)}" for task_id, place in waiting.items()]
 
 
 def describe_waiting(place: TaskPlace) -> str:

@@ -73,6 +73,30 @@ class TasksElsewhere(Workbench):
         return not_on_cluster_error(what, owner)
 
 
+def on_workers_only(method: _MethodT) -> _MethodT:
+    """Around a method with `elsewhere` that this home carries out for none of its repositories: a worker does so for a
+    task. Raises: `invalid_input` for a repository.
+    """
+
+    @wraps(method)
+    def call(self: TasksElsewhere, owner: str, *args: Any, **kwargs: Any) -> Any:
+        require_task_of_packages(self.complete_owner(owner))
+        return method(self, owner, *args, **kwargs)
+
+    return cast("_MethodT", call)
+
+
+def require_task_of_packages(owner: str) -> None:
+    """Raises: `invalid_input` for a repository, of which no worker is."""
+    if not owner.startswith("task-"):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"Packages of the repository {owner[:100]} are not fetched on a cluster: each worker has its own",
+            hint="Name a task: its worker fetches them. Or use a home without the setting cluster.address.",
+            reason="not_on_cluster",
+        )
+
+
 def encode(content: str | bytes) -> str:
     """As base64, for the arguments of an operation."""
     return base64.b64encode(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content).decode()

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.cluster.elsewhere import elsewhere, encode, not_on_cluster_error
+from sandbox.cluster.elsewhere import elsewhere, encode, not_on_cluster_error, on_workers_only
 from sandbox.cluster.operation_table import VerifyArguments
 from sandbox.cluster.remote_progress import RemoteProgress
 from sandbox.cluster.remote_runs import RemoteRuns, list_explored
@@ -147,6 +147,7 @@ class RemoteChecks(RemoteRuns):
         wanted = {"check_id": check_id}
         return self._asked.ask(owner_id, OperationName.CHECK_LIMITS, wanted, tuple[PolicyAnswer, ...])
 
+    @on_workers_only
     @elsewhere
     def build_layers(
         self, owner_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False
@@ -155,6 +156,7 @@ class RemoteChecks(RemoteRuns):
         wanted = {"expected_commit": expected_commit, "refresh": refresh}
         return self._asked.ask(owner_id, OperationName.LAYERS_BUILD, wanted, PreparedLayers)
 
+    @on_workers_only
     @elsewhere
     def start_layers(
         self, owner_id: str, watch: Watch | None = None, *, expected_commit: str | None = None, refresh: bool = False

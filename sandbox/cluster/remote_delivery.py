@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandbox.cluster.elsewhere import elsewhere
+from sandbox.cluster.elsewhere import elsewhere, require_task_of_packages
 from sandbox.cluster.remote_files import RemoteFiles
 from sandbox.cluster.windows import ArtifactWindow, collect_changes
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ApplyResult, PullRequest, PullRequestStatus, PushResult, ReleaseState
 from sandbox.models.operations import OperationName
 from sandbox.store import placed_tasks
-from sandbox.workbench.approvals.question import CLEANING, PROMOTING, SENDING
+from sandbox.workbench.approvals.question import CLEANING, PREPARING, PROMOTING, SENDING
 from sandbox.workbench.delivery.follow import FollowOptions, ignore_status, poll_until_final, transient_error
 from sandbox.workbench.tasks.approved_state import require_approved
 
@@ -116,8 +116,10 @@ class RemoteDelivery(RemoteFiles):
 
     def approval_call(self, tool: str, arguments: Mapping[str, Any]) -> AgentCall:
         """As in `Workbench`. Of a task of the cluster, what its worker says of it now is shown to the person, and is a
-        part of what they approve. Raises: also `invalid_input` for a promotion.
+        part of what they approve. Raises: also `invalid_input` for a promotion, and for packages of a repository.
         """
+        if tool == PREPARING and arguments.get("repo_id") is not None:
+            require_task_of_packages(arguments["repo_id"])
         given = arguments.get("task_id")
         task_id = self.complete_owner(given) if isinstance(given, str) else None
         if task_id is None or not self.is_elsewhere(task_id):
@@ -125,10 +127,13 @@ class RemoteDelivery(RemoteFiles):
         if tool == PROMOTING:  # it would be refused after a person was asked
             raise self._release_error(task_id)
         rest = {name: value for name, value in arguments.items() if name != "task_id"}
+        if (inherited := self.inherited_profile(tool, arguments)) is not None:
+            rest |= {"profile": inherited, "repo_id": self.task(task_id).repo_id}
         commit, uncommitted = self._describe_state(tool, task_id)
         shown = {"task_of_the_cluster": task_id, "commit": commit, "uncommitted": uncommitted}
-        state = self._find_clean_state(task_id, commit, rest.get("without")) if tool == CLEANING else ""
-        return replace(super().approval_call(tool, rest), arguments={**rest, **shown}, state=state)
+        call = super().approval_call(tool, rest)
+        state = self._find_clean_state(task_id, commit, rest.get("without")) if tool == CLEANING else call.state
+        return replace(call, arguments={**rest, **shown}, state=state)
 
     def needs_no_question(self, call: AgentCall) -> bool:
         """As in `Workbench`. The controller that publishes asks about a push of a task of the cluster."""

@@ -30,6 +30,7 @@ from sandbox.models import (
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.store import placed_tasks, terminal_task
 from sandbox.store.task_table import TaskRow
+from sandbox.workbench.approvals.question import CREATING, FORKING
 from sandbox.workbench.tasks.branch_names import require_branch_words
 
 
@@ -215,6 +216,21 @@ class RemoteTasks(TasksElsewhere):
         """As in `Workbench`, on the worker that has the task. After an interrupt as `create_task`."""
         wanted = {"snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
         return self._make_fork(task_id, wanted)
+
+    def inherited_profile(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
+        """As in `Workbench`: of a task of the cluster as it was when this home placed it. Raises: also `invalid_input`
+        for a fork of a task that another home placed.
+        """
+        if tool == FORKING:
+            task_id = self.complete_owner(arguments["task_id"]) if "task_id" in arguments else ""
+            if self.is_elsewhere(task_id):
+                return self.task(task_id).profile
+        snapshot = arguments.get("from_snapshot")
+        if tool == CREATING and snapshot is not None and arguments.get("profile") is None:
+            origin = self._find_origin(arguments["repo_id"], snapshot)
+            if origin is not None:
+                return origin.profile
+        return super().inherited_profile(tool, arguments)
 
     def _find_origin(self, repo_id: str, snapshot: str) -> Task | None:
         """The task of the cluster that has a snapshot, if this home placed it for the repository."""

@@ -25,7 +25,7 @@ from sandbox.forges.escape import (
     count_fitting,
 )
 from sandbox.forges.sanitize import sanitize_markdown
-from sandbox.models import CheckRun, DiffFile, TreeComparison
+from sandbox.models import CheckRun, DiffFile, TreeComparison, Verdict
 
 MAX_CHARS = 60_000
 """GitHub's limit is 65,536, GitLab's 1,048,576."""
@@ -71,7 +71,8 @@ class BodyFacts:
 
     `caller_text`: the caller's own text; `trusted`: a user wrote it, so it stays Markdown. `commits`: id and subject,
     oldest first. `runs`: clean-room runs on `tree`; `missing`: checks without a run. `verified`: None if unknown;
-    `unknown_reason` then says why. `gate`: what the gate requires and whether it is met, in words. `risks`: path and
+    `unknown_reason` then says why. `base_refusal`: why the base of the task does not count, as a clause; empty if it
+    does. `gate`: what the gate requires and whether it is met, in words. `risks`: path and
     flags. `impact`: as in a `Diff`. `comparison`: of the tree with its base, if they were compared. `receipt`: of a
     signed receipt of the verdicts: its digest, the id of its key, and the command that checks it.
     """
@@ -94,6 +95,7 @@ class BodyFacts:
     impact: tuple[str, ...] = ()
     comparison: TreeComparison | None = None
     receipt: tuple[str, str, tuple[str, ...]] | None = None
+    base_refusal: str = ""
 
 
 def compose(facts: BodyFacts) -> str:
@@ -188,6 +190,11 @@ def _verification(facts: BodyFacts) -> str:
         return f"**Verified**: every check of the profile {as_code(facts.profile)} passed in {rooms} on {where}."
     if not facts.runs and not facts.missing:
         return f"**Not verified**: the profile {as_code(facts.profile)} has no checks for {where}."
+    passed = not facts.missing and all(run.verdict is Verdict.PASSED for run in facts.runs)
+    state = f"{'every' if passed else 'not every'} check of the profile {as_code(facts.profile)} has passed on {where}"
+    if facts.base_refusal:
+        base = f"the commit that it is based on, which says what is checked, {as_prose(facts.base_refusal)}"
+        return f"**Not verified**: {state}{', but' if passed else '; also,'} {base}."
     return f"**Not verified**: not every check of the profile {as_code(facts.profile)} has passed on {where}."
 
 

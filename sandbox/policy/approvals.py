@@ -23,8 +23,13 @@ ALWAYS_ASKED = frozenset({"space_repo_promote"})
 """Tools of which a person approves every call, whatever the policy and the command line say: a promoted program runs on
 the host."""
 
-ALWAYS_ASKED_WITH = {"space_repo_create_task": "profile"}
-"""As `ALWAYS_ASKED`, for calls that give this argument: with another profile a task asks for other checks."""
+ALWAYS_ASKED_WITH = {"space_repo_create_task": "profile", "space_repo_fork_task": "profile"}
+"""As `ALWAYS_ASKED`, for calls that give this argument: with another profile a task asks for other checks. A fork has
+no such argument: it is added to a call of which the new task inherits a profile (`CONTINUING`).
+"""
+
+CONTINUING = {"space_repo_create_task": "from_snapshot", "space_repo_fork_task": "task_id"}
+"""Tools of which the new task gets the profile of the task that this argument names, or that has this snapshot."""
 
 TOOL_NAMES = (
     "space_agent_request_tool_approval",

@@ -1404,7 +1404,17 @@ class Workbench:
 
         Raises: `not_found` for the task or repository; `invalid_input` for a URL; `quota_exceeded`.
         """
-        return use.requests.build_call(self._services, tool, arguments)
+        inherited = self.inherited_profile(tool, arguments)
+        given = arguments if inherited is None else {**arguments, "profile": inherited}
+        return use.requests.build_call(self._services, tool, given)
+
+    def inherited_profile(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
+        """The profile that the new task of an agent's call would have because it was chosen for the task from which it
+        continues. None: it inherits none, or the call gives one.
+
+        Raises: `not_found` for the task, repository or snapshot.
+        """
+        return use.requests.find_inherited_profile(self._services, tool, arguments)
 
     def needs_no_question(self, call: AgentCall) -> bool:
         """Whether a person need not be asked about a call: it asks for packages, and their layers are there.

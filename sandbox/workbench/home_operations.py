@@ -13,6 +13,7 @@ from sandbox.store.records import find_repository
 from sandbox.workbench import usecases as use
 from sandbox.workbench.controller.callers import clip_text
 from sandbox.workbench.controller.journaling import Operation, record_home_operation, record_operation
+from sandbox.workbench.controller.startup import ensure_recovered
 
 if TYPE_CHECKING:  # a command loads the shapes that it uses (docs/adr/0003)
     from sandbox.models import (
@@ -226,6 +227,7 @@ def record_layers_build(
     """In the journal of the task, or of the home for a repository."""
     if owner_id.startswith("task-"):
         return record_operation(services, owner_id, "layers-build", arguments)
+    ensure_recovered(services)  # the run of a controller that was killed may be asked for again
     given = {"repo_id": owner_id, **arguments}
     return record_home_operation(services, "layers-build", given, names=[owner_id])
 

@@ -97,7 +97,11 @@ def test_s23_a_base_that_only_a_task_has_opens_no_gate(bench: Bench) -> None:
         services = build_services(bench.home, os.environ, {"gate": {"require": "push"}}, allow_file=True)
         require_open_gate(services, other, DeliveryStep.PUSH)
     assert "the task's base" in raised.value.brief
+    assert f"`sandbox task sync {other.id} --onto main`" in raised.value.hint
     services.close()
+    moved = bench.workbench.sync_task(other.id, "main")
+    assert (moved.base_commit, moved.head_commit) == (first.base_commit, first.head_commit)
+    assert closed_cells(bench) == set(), "what the first task did is now among its own changes"
     bench.workbench.close_task(other.id)
     bench.task_id = first.id
 

@@ -4,29 +4,103 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import Check
 from sandbox.profiles import Profile
+from sandbox.store.records import find_task
 from sandbox.text import escape_invisible
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_profile
+from sandbox.workbench.tasks.snapshots import find_task_of_snapshot
+
+CREATING, FORKING = "space_repo_create_task", "space_repo_fork_task"
+CHOOSING = frozenset({CREATING, FORKING})
+"""Tools that make a task, so that its profile can be another than the repository's."""
+
+_SHOWN_FIELDS = ("image", "packages", "layers", "services", "artifacts", "pythons", "gos", "git_facts")
+_UNWRITTEN_FIELDS = (
+    "repository_image", "requires_version", "folder", "project_name", "project_parts", "submodules", "lfs"
+)  # fmt: skip
+"""Of a profile: no JSON of it has them."""
 
 
-def describe_choice(services: Services, repo_id: str, name: str) -> tuple[str, ...]:
-    """What the gate asks of a task with this profile, and no longer asks. As of the repository's default branch.
+class ProfileChoice(NamedTuple):
+    """A profile for a new task of a repository that begins at `ref`; None: at the default branch."""
 
-    Raises: `not_found`, `invalid_input` for a profile that cannot be used.
+    repo_id: str
+    name: str
+    ref: str | None = None
+
+
+def find_inherited_profile(services: Services, tool: str, arguments: Mapping[str, Any]) -> str | None:
+    """The profile that was chosen for the task from which the new task of a call continues. None: it inherits none, or
+    the call gives one. Raises: `not_found`.
     """
-    repository, git = services.repositories.open(repo_id)
-    commit = resolve_commit(git, "HEAD", repository.default_branch)
-    usual, chosen = (load_profile(services, repo_id, git, commit, given) for given in (None, name))
+    if arguments.get("profile") is not None:
+        return None
+    if tool == FORKING and arguments.get("task_id") is not None:
+        return find_task(services.home, arguments["task_id"], allow_closed=True).profile
+    snapshot, repo_id = arguments.get("from_snapshot"), arguments.get("repo_id")
+    if tool == CREATING and snapshot is not None and repo_id is not None:
+        return find_task_of_snapshot(services, repo_id, snapshot).profile
+    return None
+
+
+def read_choice(tool: str, arguments: Mapping[str, Any], repo_id: str | None) -> ProfileChoice | None:
+    """The choice of a profile in a call, also of one that its task inherits; None without one. Pure."""
+    if tool not in CHOOSING or repo_id is None or arguments.get("profile") is None:
+        return None
+    return ProfileChoice(repo_id, arguments["profile"], arguments.get("ref") or arguments.get("base_branch"))
+
+
+def describe_choice(services: Services, choice: ProfileChoice) -> tuple[str, ...]:
+    """What the gate asks of a task with this profile, and no longer asks: as of the commit that the last fetch found at
+    its ref, else of the default branch.
+
+    Raises: `not_found`, `invalid_input` for a profile that cannot be used, or for the ref.
+    """
+    return _describe_profiles(*_load_profiles(services, choice))
+
+
+def _describe_profiles(where: str, usual: Profile, chosen: Profile) -> tuple[str, ...]:
     return (
-        f"profile: {chosen.full_name} instead of {usual.full_name}, as of commit {commit[:12]} of the default branch",
+        f"profile: {chosen.full_name} instead of {usual.full_name}, as of {where}",
         "before a push or pull request of this task the gate asks for the checks of this profile only",
         *compare_checks(usual, chosen),
+        *_compare_rest(usual, chosen),
     )
+
+
+def digest_choice(services: Services, choice: ProfileChoice) -> str:
+    """What a person approves with a profile: another digest once anything of one of the two profiles changes, also what
+    the question does not show. Raises: as `describe_choice`.
+    """
+    where, usual, chosen = _load_profiles(services, choice)
+    lines = (*_describe_profiles(where, usual, chosen), *_list_parts(usual), *_list_parts(chosen))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _load_profiles(services: Services, choice: ProfileChoice) -> tuple[str, Profile, Profile]:
+    """Where the task would begin, the profile that it would have there, and the chosen one."""
+    repository, git = services.repositories.open(choice.repo_id)
+    default = resolve_commit(git, "HEAD", repository.default_branch)
+    commit, where = default, f"commit {default[:12]} of the default branch"
+    if choice.ref is not None:
+        try:
+            commit = resolve_commit(git, choice.ref, repository.default_branch)
+            where = f"commit {commit[:12]}"
+        except SandboxError as error:  # a new branch, or a pull request: the call fetches it
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            where += ": what it begins at was not fetched yet"
+    usual, chosen = (load_profile(services, choice.repo_id, git, commit, given) for given in (None, choice.name))
+    return where, usual, chosen
 
 
 def compare_checks(usual: Profile, chosen: Profile) -> Iterator[str]:
@@ -40,17 +114,29 @@ def compare_checks(usual: Profile, chosen: Profile) -> Iterator[str]:
     for check in others:
         yield f"  {_describe(check)}"
         yield f"  now {_describe(found[check.id])}"
+        if fields := _list_differences(check, found[check.id], [*Check.model_fields.keys() - {"argv"}]):
+            yield f"  also differs in: {', '.join(fields)}"
     if usual.launch is not None and usual.launch != chosen.launch:
         yield "leaves out: the launch of the application" if chosen.launch is None else "launches it in another way"
     yield f"has: {len(chosen.checks)} check(s)"
     yield from (f"  {_describe(check)}" for check in chosen.checks)
 
 
-def digest_choice(services: Services, repo_id: str, name: str) -> str:
-    """What a person approves with a profile: another digest once it leaves out another check. Raises: as
-    `describe_choice`.
-    """
-    return hashlib.sha256("\n".join(describe_choice(services, repo_id, name)).encode()).hexdigest()
+def _compare_rest(usual: Profile, chosen: Profile) -> Iterator[str]:
+    """What else the verdicts of its checks depend on. Pure."""
+    if fields := _list_differences(usual, chosen, (*_SHOWN_FIELDS, *_UNWRITTEN_FIELDS)):
+        yield f"its checks run with another: {', '.join(fields)}"
+
+
+def _list_differences(one: BaseModel, other: BaseModel, fields: Iterable[str]) -> list[str]:
+    return sorted(name for name in fields if getattr(one, name) != getattr(other, name))
+
+
+def _list_parts(profile: Profile) -> Iterator[str]:
+    """All that a profile says, as text: of itself and of the projects in it. Pure."""
+    for part in (profile, *profile.project_parts):
+        yield part.model_dump_json()
+        yield from (f"{name}: {getattr(part, name)}" for name in _UNWRITTEN_FIELDS if name != "project_parts")
 
 
 def _describe(check: Check) -> str:

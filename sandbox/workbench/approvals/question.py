@@ -33,7 +33,7 @@ MOST_LINES = 2000
 
 MOST_CHARS = 256 * 1024
 PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
-CREATING = "space_repo_create_task"
+CREATING, FORKING = chosen_profile.CREATING, chosen_profile.FORKING
 PREPARING, PROMOTING, CLOSING = "space_repo_prepare", "space_repo_promote", "space_repo_close_task"
 SENDING = frozenset({PUSHING, OPENING})
 """Tools that send the last commit to the remote."""
@@ -54,18 +54,22 @@ def find_target_state(services: Services, tool: str, arguments: Mapping[str, Any
     if task_id is None:
         return _find_state_without_task(services, tool, arguments)
     task = find_task(services.home, task_id, allow_closed=True)
+    choice = chosen_profile.read_choice(tool, arguments, task.repo_id)
+    chosen = chosen_profile.digest_choice(services, choice) if choice else ""
+    if choice and arguments.get("snapshot") is not None:  # the task's files do not matter, and may be gone
+        return chosen
     if tool == CLEANING:
         return find_clean_state(services, task, arguments.get("without", ()))
     if tool in SENDING or tool in {PREPARING, PROMOTING}:
         return task.head_commit
     with compare_task(services, task) as opened:
-        return compute_tree_id(opened.git, task.head_commit, opened.changes.tree)
+        return f"{compute_tree_id(opened.git, task.head_commit, opened.changes.tree)} {chosen}".rstrip()
 
 
 def _find_state_without_task(services: Services, tool: str, arguments: Mapping[str, Any]) -> str:
-    repo_id, profile = arguments.get("repo_id"), arguments.get("profile")
-    if tool == CREATING and repo_id is not None and profile is not None:
-        return chosen_profile.digest_choice(services, repo_id, profile)
+    repo_id = arguments.get("repo_id")
+    if choice := chosen_profile.read_choice(tool, arguments, repo_id):
+        return chosen_profile.digest_choice(services, choice)
     if tool == PREPARING and repo_id is not None:
         return find_owner_tree(services, repo_id)[1].commit
     return ""
@@ -114,11 +118,18 @@ def build_question(services: Services, tool: str, arguments: Mapping[str, Any], 
     lines = [f"An agent wants to call {tool}"]
     lines += [line for name, value in arguments.items() if value is not None for line in _argument_lines(name, value)]
     if task_id is not None:
-        lines += _about_task(services, tool, find_task(services.home, task_id, allow_closed=True))
+        task = find_task(services.home, task_id, allow_closed=True)
+        choice = chosen_profile.read_choice(tool, arguments, task.repo_id)
+        if choice and arguments.get("snapshot") is not None:
+            lines.append(_describe_repository(find_repository(services.home, task.repo_id)))
+        else:
+            lines += _about_task(services, tool, task)
+        lines += chosen_profile.describe_choice(services, choice) if choice else ()
     elif tool == CLEANING:  # a task of a cluster, which is one of the arguments
         lines += _CLEANED
     elif repo_id is not None:
-        lines += _about_repository(services, tool, find_repository(services.home, repo_id), arguments.get("profile"))
+        choice = chosen_profile.read_choice(tool, arguments, repo_id)
+        lines += _about_repository(services, tool, find_repository(services.home, repo_id), choice)
     size = sum(map(len, lines))
     if len(lines) > MOST_LINES or size > MOST_CHARS:
         raise SandboxError(
@@ -130,15 +141,20 @@ def build_question(services: Services, tool: str, arguments: Mapping[str, Any], 
     return tuple(lines)
 
 
-def _about_repository(services: Services, tool: str, repository: Repository, profile: str | None) -> list[str]:
+def _describe_repository(repository: Repository) -> str:
+    return f"repository: {repository.id}, remote {_spell_out(repository.remote_url)}"
+
+
+def _about_repository(
+    services: Services, tool: str, repository: Repository, choice: chosen_profile.ProfileChoice | None
+) -> list[str]:
     """Of a call without a task; empty for a tool that can do little with a repository."""
-    about = f"repository: {repository.id}, remote {_spell_out(repository.remote_url)}"
-    if tool == CREATING and profile is not None:
-        return [about, *chosen_profile.describe_choice(services, repository.id, profile)]
+    if choice is not None:
+        return [_describe_repository(repository), *chosen_profile.describe_choice(services, choice)]
     if tool == PREPARING:
         commit = find_owner_tree(services, repository.id)[1].commit
         return [
-            about,
+            _describe_repository(repository),
             f"branch: {_spell_out(repository.default_branch)}, commit {commit[:12]}",
             *_package_lines(services, repository.id),
         ]
@@ -148,7 +164,7 @@ def _about_repository(services: Services, tool: str, repository: Repository, pro
 def _about_task(services: Services, tool: str, task: Task) -> list[str]:
     repository = find_repository(services.home, task.repo_id)
     about = [
-        f"repository: {repository.id}, remote {_spell_out(repository.remote_url)}",
+        _describe_repository(repository),
         f"branch: {_spell_out(task.branch)}, commit {task.head_commit[:12]}",
     ]
     if task.profile is not None:
@@ -218,7 +234,7 @@ def _verification_line(services: Services, task: Task) -> str:
     known = tree_gate.try_verdicts()
     if known.unknown:
         return f"verified: unknown ({known.unknown})"
-    missing = ", ".join(known.missing)
+    missing = known.describe_missing()
     return f"verified: NO, not passed: {missing}" if missing else "verified: yes, every check passed"
 
 

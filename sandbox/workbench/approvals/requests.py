@@ -17,7 +17,7 @@ from sandbox.policy.approvals import TOOL_NAMES
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task, not_found_error
-from sandbox.workbench.approvals import question
+from sandbox.workbench.approvals import chosen_profile, question
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 
@@ -46,6 +46,11 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
         find_repository(services.home, repo_id)
     state = question.find_target_state(services, tool, arguments, task_id)
     return AgentCall(tool, dict(arguments), services.policies.approvals.version, task_id, repo_id, state)
+
+
+def find_inherited_profile(services: Services, tool: str, arguments: Mapping[str, Any]) -> str | None:
+    """As `chosen_profile.find_inherited_profile`."""
+    return chosen_profile.find_inherited_profile(services, tool, arguments)
 
 
 def needs_no_question(services: Services, call: AgentCall) -> bool:

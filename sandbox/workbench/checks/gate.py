@@ -2,14 +2,15 @@
 
 The base of a task says which checks there are, and what a comparison is with. An agent chooses where its task begins:
 at a commit of its own, of a stranger's request, or of a time with other checks, it would choose what the gate asks. So
-only a base counts that a branch or tag of the remote has, but for the branches of tasks, and that asks for the checks
-of the branch that the task goes to.
+only a base counts that a branch or tag of the remote has, but for the branches of tasks, and that asks for each check
+of the branch that the task goes to. It may ask for more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -37,7 +38,9 @@ from sandbox.workbench.tasks.branch_names import ALL_BRANCHES
 
 
 class _BaseRefusal(NamedTuple):
-    """Why the base of a task opens no gate, as a clause, and what to do. `{task}`: its id."""
+    """Why the base of a task opens no gate, as a clause, and what to do. `{sync}`: the command that moves the base to
+    the branch that the task goes to.
+    """
 
     clause: str
     hint: str
@@ -45,11 +48,12 @@ class _BaseRefusal(NamedTuple):
 
 _OWN_BASE = _BaseRefusal(
     "is on no branch or tag of the remote but those of tasks",
-    "Begin a task at a branch of the remote, and make the change there.",
+    "Merge the branch that it goes to, which then is the base, and verify again: `{sync}`. Or begin a task at a branch "
+    "of the remote.",
 )
 _OTHER_CHECKS = _BaseRefusal(
-    "asks for other checks than the branch that it goes to does now",
-    "Merge that branch and verify again: `sandbox task sync {task}`.",
+    "lacks a check of the branch that it goes to, or has another one of that name",
+    "Merge that branch and verify again: `{sync}`. Or begin a task at that branch.",
 )
 
 
@@ -83,22 +87,33 @@ class TreeGate:
         """The current cached verdicts. Raises: as `resolve_guest_setup`."""
         required = self.services.settings.gate.require_candidate and self.profile.launch is not None
         found = find_tree_verdicts(self.services, self.profile, self._tree_of_commit)
-        return replace(found, candidate_required=required, base_counts=not self._base_refusal)
+        refusal = self._base_refusal
+        return replace(found, candidate_required=required, base_refusal=refusal.clause if refusal else "")
+
+    @cached_property
+    def _goal(self) -> tuple[str, str]:
+        """The branch that the task goes to, and its commit: the default branch for one that began at the branch of a
+        task, or at a commit or tag.
+        """
+        repository, git = self.services.repositories.open(self.task.repo_id)
+        named = self.task.base_branch.removeprefix("refs/heads/")
+        if not fnmatchcase(named, ALL_BRANCHES) and (tip := resolve_ref(git, f"refs/remotes/origin/{named}")):
+            return named, tip
+        return repository.default_branch, resolve_commit(git, "HEAD", repository.default_branch)
 
     @cached_property
     def _base_refusal(self) -> _BaseRefusal | None:
         """Why the task's base does not count; None if it does."""
-        repository, git = self.services.repositories.open(self.task.repo_id)
+        _, git = self.services.repositories.open(self.task.repo_id)
         base = self.task.base_commit
         if not is_published_except(git, base, ALL_BRANCHES):
             return _OWN_BASE
-        goal = resolve_ref(git, f"refs/remotes/origin/{self.task.base_branch.removeprefix('refs/heads/')}")
-        goal = goal or resolve_commit(git, "HEAD", repository.default_branch)  # it began at a commit or tag
-        if goal == base or load_profile(self.services, self.task.repo_id, git, goal, self.task.profile).checks == (
-            self.profile.checks
-        ):
+        goal = self._goal[1]
+        if goal == base:
             return None
-        return _OTHER_CHECKS
+        asked = load_profile(self.services, self.task.repo_id, git, goal, self.task.profile)
+        launches = self.services.settings.gate.require_candidate
+        return None if has_checks_of(self.profile, asked, with_launch=launches) else _OTHER_CHECKS
 
     def try_verdicts(self) -> TreeVerdicts:
         """As `verdicts`, for texts: an error of the engine becomes `unknown` and is not raised."""
@@ -115,7 +130,7 @@ class TreeGate:
         """
         git = self.services.repositories.open(self.task.repo_id)[1]
         base = self.task.base_commit
-        if not self.verdicts.keys or not self.verdicts.base_counts:
+        if not self.verdicts.keys or self.verdicts.base_refusal:
             return None
         before = bind_tree(self.services, self.profile, self._find_tree(tree_of(git, base), base))
         return find_comparison(self.services.home, before.keys, self.verdicts.keys, self.verdicts.runs)
@@ -154,7 +169,7 @@ class TreeGate:
                 ErrorCode.GATE_CLOSED,
                 f"The gate is closed: the task's base, which says what is checked, {why.clause}",
                 details=f"gate.require = {state.require!r}; base {self.task.base_commit}",
-                hint=why.hint.format(task=self.task.id),
+                hint=why.hint.format(sync=self._sync_command),
             )
         accepts = state.accept == "no-new-failures"
         raise SandboxError(
@@ -165,6 +180,12 @@ class TreeGate:
             ),
             hint=_hint(self.task, state.missing, compares=accepts) if self.profile.checks else _NO_CHECKS,
         )
+
+    @property
+    def _sync_command(self) -> str:
+        """It names the branch if the task did not begin at it."""
+        begun, goal = self.task.base_branch.removeprefix("refs/heads/"), self._goal[0]
+        return f"sandbox task sync {self.task.id}" + ("" if begun == goal else f" --onto {goal}")
 
     def _explain_comparison(self, state: GateState) -> Iterator[str]:
         if state.accept == "passed":
@@ -199,8 +220,8 @@ def _find_last_result(home: Home, task_id: str, tree: str) -> bool | None:
     return None
 
 
-BASE = "base"
-"""Among the checks that are missing: the task's base does not count."""
+BASE = "(base)"
+"""Among the checks that are missing: the task's base does not count. No check can have this id (`CheckId`)."""
 
 MOST_ENTRIES = 500
 """Maximum number of journal entries that are searched for a verification."""
@@ -220,8 +241,9 @@ class TreeVerdicts:
 
     `unknown`: the error code if the engine could not be asked. `setups`: the image and runtime that the verdicts
     are bound to, by project, '' for the top; empty if no engine was asked. `bindings`: all that each verdict depends
-    on, by check, in the order of their runs. `keys`: of all bindings that count. `base_counts`: as the module says.
-    `candidate`: the launch of its application, None without one or if the profile has no `[launch]`.
+    on, by check, in the order of their runs. `keys`: of all bindings that count. `base_refusal`: why the task's base
+    does not count, as a clause; empty if it does. `candidate`: the launch of its application, None without one or if
+    the profile has no `[launch]`.
     """
 
     runs: Mapping[str, CheckRun | None]
@@ -229,7 +251,7 @@ class TreeVerdicts:
     setups: Mapping[str, GuestSetup] = field(default_factory=dict)
     candidate: CheckRun | None = None
     candidate_required: bool = False
-    base_counts: bool = True
+    base_refusal: str = ""
     keys: tuple[str, ...] = ()
     bindings: Mapping[str, Binding] = field(default_factory=dict)
 
@@ -238,12 +260,24 @@ class TreeVerdicts:
         """Checks that did not pass in a clean room; `BASE` for a base that does not count."""
         asked = {**self.runs, **({LAUNCH: self.candidate} if self.candidate_required else {})}
         missing = tuple(name for name, run in asked.items() if run is None or run.verdict is not Verdict.PASSED)
-        return missing if self.base_counts or not self.runs else (*missing, BASE)
+        return (*missing, BASE) if self.base_refusal and self.runs else missing
+
+    def describe_missing(self) -> str:
+        """The checks that did not pass, for a line of text, and why the base does not count."""
+        return ", ".join(f"the base {self.base_refusal}" if name == BASE else name for name in self.missing)
 
     @property
     def verified(self) -> bool | None:
         """Whether every check has passed, and there is at least one check. None: unknown."""
         return None if self.unknown else bool(self.runs) and not self.missing
+
+
+def has_checks_of(base: Profile, goal: Profile, *, with_launch: bool = False) -> bool:
+    """Whether a task with the checks of its base is asked for each check of its goal, as that one has it. It may have
+    more. `with_launch`: also for the launch of its application. Pure.
+    """
+    launches = not with_launch or goal.launch is None or goal.launch == base.launch
+    return launches and all(check in base.checks for check in goal.checks)
 
 
 def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommit) -> TreeVerdicts:

@@ -75,7 +75,7 @@ def stop_build(services: Services, repo_id: str, run_id: str) -> None:
     with open_requests(services.home.stop_requests, repo_id, run_id) as requests:
         for request in requests:
             request.ask_to_stop()
-        _wait_until_over(repo_id, lambda: all(request.is_over() for request in requests))
+        _wait_until_over(f"The build of layers of {repo_id}", lambda: all(request.is_over() for request in requests))
         for request in requests:
             request.clean_up()
 
@@ -94,7 +94,7 @@ def stop_checks(services: Services, task_id: str, run_id: str | None = None) -> 
         running = [request.read_checks() for request in requests]
         for request in requests:
             request.ask_to_stop()
-        _wait_until_over(task_id, lambda: all(request.is_over() for request in requests))
+        _wait_until_over(f"The checks in {task_id}", lambda: all(request.is_over() for request in requests))
         dead = [request.clean_up() for request in requests]
         if any(dead) or (run_id is None and services.home.guest_mark(task_id).exists()):
             _end_guests(services, task_id)
@@ -112,13 +112,13 @@ def _list_stopped(
                 yield StoppedCheck(check_id=name, verdict=verdict)
 
 
-def _wait_until_over(owner_id: str, is_over: Callable[[], bool]) -> None:
+def _wait_until_over(what: str, is_over: Callable[[], bool]) -> None:
     ends_at = time.monotonic() + STOP_WAIT_S
     while not is_over():
         if time.monotonic() > ends_at:
             raise SandboxError(
                 ErrorCode.TIMEOUT,
-                f"The checks in {owner_id} did not stop within {STOP_WAIT_S:g} s",
+                f"{what} did not stop within {STOP_WAIT_S:g} s",
                 hint="Look for a suspended `sandbox` process (state T in `ps`). Continue or end it, then repeat.",
             )
         time.sleep(_LOOK_S)

@@ -64,6 +64,7 @@ def gather_facts(
         tree=tree_gate.tree,
         head=task.head_commit,
         verified=known.verified,
+        base_refusal=known.base_refusal,
         unknown_reason=known.unknown,
         gate=_describe_gate(services.settings, known.verified, comparison),
         risks=_find_risks(services.repositories, services.policies, task, files),

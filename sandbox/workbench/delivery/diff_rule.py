@@ -83,7 +83,7 @@ def _find_unverified(services: Services, task: Task) -> Iterator[str]:
         return
     known = tree_gate.try_verdicts()
     if not known.verified:
-        yield f"the tree is not verified: {known.unknown or ', '.join(known.missing)}"
+        yield f"the tree is not verified: {known.unknown or known.describe_missing()}"
 
 
 def _find_flags(services: Services, task: Task, path: bytes, targets: Mapping[Names, Names]) -> set[str]:

@@ -268,14 +268,20 @@ def create_from_snapshot(services: Services, repo_id: str, snapshot_id: str, pro
     Raises: `not_found`, also for a snapshot of another repository.
     """
     git = services.repositories.open(repo_id)[1]
+    task = find_task_of_snapshot(services, repo_id, snapshot_id)
+    kept = _find_snapshot(git, task, snapshot_id)
+    origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit)
+    return _create_fork(services, origin, ForkRequest(snapshot_id, prompt, options=options), task.workspace_kind)
+
+
+def find_task_of_snapshot(services: Services, repo_id: str, snapshot_id: str) -> Task:
+    """The task of the repository that has a snapshot, also a closed one. Raises: `not_found`."""
+    git = services.repositories.open(repo_id)[1]
     listed = git.run("for-each-ref", "--format=%(refname)", "refs/sandbox/*/snapshots/*").decode().split()
     owners = {name: task_id for _, _, task_id, _, name in (ref.split("/") for ref in listed)}
     if snapshot_id not in owners:
         raise not_found_error("snapshot", snapshot_id, owners, "`sandbox task snapshots TASK` shows those of a task.")
-    task = find_task(services.home, owners[snapshot_id], allow_closed=True)
-    kept = _find_snapshot(git, task, snapshot_id)
-    origin = ForkOrigin(task, kept.head, kept.snapshot.tree, git, kept.base or task.base_commit)
-    return _create_fork(services, origin, ForkRequest(snapshot_id, prompt, options=options), task.workspace_kind)
+    return find_task(services.home, owners[snapshot_id], allow_closed=True)
 
 
 def _create_fork(services: Services, origin: ForkOrigin, wanted: ForkRequest, kind: str) -> Task:

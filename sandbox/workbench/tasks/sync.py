@@ -19,7 +19,7 @@ from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.diff import blob_sizes
 from sandbox.git.entries import Content
-from sandbox.git.log import is_published
+from sandbox.git.log import is_published, is_published_except
 from sandbox.git.maintenance import store_objects
 from sandbox.git.merge import Side, TreeConflict, TreeMerge, find_merge_base, merge_trees, resolve_conflicts
 from sandbox.git.process import Git
@@ -48,6 +48,7 @@ from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.repositories.commit_facts import load_facts
 from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.submodules import find_submodules
+from sandbox.workbench.tasks.branch_names import ALL_BRANCHES
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task, require_approved_tree
 from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
@@ -87,6 +88,7 @@ def sync_task(
     """Merge a newer base into the task. `onto`: a branch, which becomes the task's base branch, or a commit of its base
     branch; default: the base branch as of the last fetch. `expected_tree`: the working state that was approved.
 
+    A goal that the task has already becomes its base if that is on no branch or tag of the remote but those of tasks.
     The task's own commits stay: a merge commit is made on top. Without own commits the branch moves, and uncommitted
     changes are merged. With conflicts that have no resolution the task stays as it is.
     Raises: `dirty_workspace` for uncommitted changes on top of own commits; `stale_hash` for a resolution of another
@@ -103,8 +105,20 @@ def sync_task(
         with compare_task(services, task) as opened:
             require_approved_tree(opened, expected_tree)
             if objects.is_ancestor(git, goal.commit, task.head_commit):
+                if not is_published_except(git, task.base_commit, ALL_BRANCHES):
+                    return _move_base(services, task, goal)
                 return SyncResult(**dict(build_status(opened)), state=SyncState.UP_TO_DATE, onto=goal.commit)
             return _merge_and_move(services, opened, (base, goal), answers)
+
+
+def _move_base(services: Services, task: Task, goal: _Goal) -> SyncResult:
+    """A task that began at a pull request, or at another task, has all of the goal already. Its base becomes the goal,
+    so that the request's commits are among its own, and the gate asks for the goal's checks. No file changes.
+    """
+    moved = save_task(services.home, task.model_copy(update=_describe_move(task, goal, task.head_commit)))
+    with compare_task(services, moved) as after:
+        status = dict(build_status(after))
+        return SyncResult(**status, state=SyncState.SYNCED, onto=goal.commit, note=_name_other_base(moved))
 
 
 def _merge_and_move(

@@ -23,7 +23,7 @@ from sandbox.agent.server import make_server
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
-from sandbox.models import Actor, FileContent, JournalEntry, SearchHit, SearchResult, SearchSkipped
+from sandbox.models import Actor, FileContent, JournalEntry, SearchHit, SearchResult, SearchSkipped, TaskOptions
 from sandbox.workbench import Workbench
 from sandbox.workbench.approvals import question
 from tests.unit.conftest import Upstream
@@ -562,6 +562,53 @@ def test_a_file_with_control_characters_comes_as_base64() -> None:
     plain = success(TOOLS["space_repo_read_file"], content_of("a\tb\r\n\u202e")).structured_content
     assert plain["content"] == "a\tb\r\n\u202e", "an edit needs the exact text"
     assert plain["invisible"] == ["U+202E RIGHT-TO-LEFT OVERRIDE: 1, first in line 2"]
+
+
+LOOSE = 'label = "loose"\nimage = "generic"\n[[check]]\nid = "test"\nlabel = "x"\nargv = ["true"]\n'
+
+
+@GENERATIONS
+def test_n09_a_person_is_asked_about_a_profile_that_a_new_task_inherits(desk: Desk, mode: str) -> None:
+    """An agent that may create tasks would else multiply the one whose profile a person chose. Control: a task with the
+    repository's profile is forked, and continued from a snapshot, without a question.
+    """
+    (desk.home / "profiles").mkdir()
+    (desk.home / "profiles" / "loose.toml").write_text(LOOSE)
+    fork, create = "space_repo_fork_task", "space_repo_create_task"
+    offered: list[object] = []
+
+    async def elicit(_context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        assert isinstance(params, types.ElicitRequestFormParams)
+        offered.append(params.requested_schema["properties"]["answer"]["enum"])
+        assert any(line.startswith("profile: loose instead of ") for line in params.message.splitlines())
+        return types.ElicitResult(action="accept", content={"answer": "approve this call"})
+
+    with Workbench(desk.home, environ={"PATH": os.environ["PATH"]}, allow_file=True) as workbench:
+        loose = workbench.create_task(desk.repo_id, options=TaskOptions(profile="loose"))
+        kept, plain = (workbench.snapshot(task.id) for task in (loose, desk.task))
+        new = {"repo_id": desk.repo_id, "prompt": "p"}
+        calls: list[tuple[str, dict[str, object]]] = [
+            (fork, {"task_id": loose.id}),
+            (fork, {"task_id": loose.id, "snapshot": kept.id}),
+            (create, {**new, "from_snapshot": kept.id}),
+        ]
+
+        async def refused_calls(client: Client) -> None:
+            for tool, arguments in calls:
+                assert (await failed(client, tool, **arguments))["code"] == "approval_required"
+            await ok(client, fork, task_id=desk.task.id)
+            await ok(client, create, **new, from_snapshot=plain.id)
+
+        async def approved_calls(client: Client) -> None:
+            for tool, arguments in calls:
+                assert (await ok(client, tool, **arguments))["task"]["profile"] == "loose"
+            workbench.close_task(loose.id)
+            for tool, arguments in calls[1:]:
+                await ok(client, tool, **arguments)
+
+        talk(Agent(workbench, desk.home, "auto"), refused_calls, mode)
+        talk(Agent(workbench, desk.home, "auto"), approved_calls, mode, elicitation_callback=elicit)
+    assert offered == [["approve this call", "deny"]] * 5
 
 
 # --- prompt and resources

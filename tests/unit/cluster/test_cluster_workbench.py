@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from sandbox.agent.results import add_losses
 from sandbox.agent.tools import TOOLS, ToolCall
 from sandbox.cli.task import _find_waiting
-from sandbox.cli.task_rows import describe_waiting
+from sandbox.cli.task_rows import describe_places, describe_waiting
 from sandbox.cluster import asked_operations
 from sandbox.cluster.answers import read_answer, read_placement
 from sandbox.cluster.asked_operations import MOST_LOSSES, PLACES_AT_ONCE, AskedOperations, read_value
@@ -32,10 +32,10 @@ from sandbox.models import SearchQuery, Snapshot, Status, Task
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.store.home import Home
-from sandbox.store.placed_tasks import PlacedRun, save_placed_run, save_placed_task
+from sandbox.store.placed_tasks import PlacedRun, note_snapshots, save_placed_run, save_placed_task
 from sandbox.store.release_folder import open_releases
 from sandbox.workbench import Watch, Workbench
-from sandbox.workbench.approvals.question import CLEANING
+from sandbox.workbench.approvals.question import CLEANING, CREATING, FORKING
 from tests.unit.conftest import Upstream, refused
 from tests.unit.store.test_release_folder import NEW, OLD, promote
 
@@ -300,6 +300,78 @@ def test_tasks_that_wait_are_listed_to_agents_and_people(tmp_path: Path) -> None
     assert _find_waiting(workbench, workbench.tasks()) == {TASK: waiting, OTHER: unknown}
     assert describe_waiting(waiting) == "waits for a worker: about number 3 in the line, workers: 2"
     assert "does not say" in describe_waiting(unknown)
+    assert [line.partition(" ")[0] for line in describe_places({TASK: waiting, OTHER: unknown})] == [TASK, OTHER]
+    assert describe_places({TASK: unknown, OTHER: unknown}) == [
+        "2 tasks may wait for a worker: the cluster does not say"
+    ]
+
+
+def test_the_cluster_is_not_asked_about_closed_tasks(tmp_path: Path) -> None:
+    """Of them it says no more, for ever."""
+    asked, home = MagicMock(), Home(tmp_path / "home")
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    for task_id, status in ((TASK, "merged"), (OTHER, "closed")):
+        save_placed_task(home, Task.model_validate({**RECORD, "id": task_id, "status": status}))
+    asked.places.return_value = {TASK: TaskPlace(state=PlaceState.ON_WORKER)}
+    tool = TOOLS["space_repo_list_tasks"]
+    assert len(tool.call(ToolCall(workbench, tool.input_model(), Watch())).model_dump()["tasks"]) == 2
+    assert _find_waiting(workbench, workbench.tasks()) == {}
+    assert [call.args for call in asked.places.call_args_list] == [([TASK],)] * 2
+
+
+def test_packages_of_a_repository_are_refused_on_a_cluster_before_a_person_is_asked(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    """This home runs no checks, so that it would fetch for none. Control: of a task the cluster is asked."""
+    upstream.write("f", b"x\n")
+    upstream.commit()
+    asked = MagicMock()
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}, allow_file=True), asked)
+    repo_id = workbench.clone(str(upstream.root)).repository.id
+    for call in (
+        lambda: workbench.approval_call("space_repo_prepare", {"repo_id": repo_id}),
+        lambda: workbench.build_layers(repo_id),
+        lambda: workbench.start_layers(repo_id),
+    ):
+        with pytest.raises(SandboxError) as caught:
+            call()
+        assert (caught.value.code, caught.value.reason) == (ErrorCode.INVALID_INPUT, "not_on_cluster")
+    workbench.build_layers(TASK)
+    assert asked.ask.call_args.args[:2] == (TASK, OperationName.LAYERS_BUILD)
+
+
+def test_n09_a_profile_that_a_task_of_the_cluster_hands_on_is_asked_about(upstream: Upstream, tmp_path: Path) -> None:
+    """Control: a task with the repository's profile hands on none, and of a task of another home none is known."""
+    upstream.write("f", b"x\n")
+    upstream.commit()
+    asked, home = MagicMock(), Home(tmp_path / "home")
+    (tmp_path / "home" / "profiles").mkdir(parents=True)
+    (tmp_path / "home").chmod(0o700)
+    text = 'label = "loose"\nimage = "generic"\n[[check]]\nid = "test"\nlabel = "x"\nargv = ["true"]\n'
+    (tmp_path / "home" / "profiles" / "loose.toml").write_text(text)
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}, allow_file=True), asked)
+    repo_id = workbench.clone(str(upstream.root)).repository.id
+    record = {**RECORD, "repo_id": repo_id}
+    loose, plain = (
+        Task.model_validate({**record, "id": f"task-{uuid4()}", "profile": name}) for name in ("loose", None)
+    )
+    for task in (loose, plain):
+        save_placed_task(home, task)
+    kept = f"snap-{13 * '0'}-000000"
+    note_snapshots(home, loose.id, [kept])
+    asked.ask.return_value = MagicMock(head_commit="a" * 40, changes=())
+    assert workbench.inherited_profile(FORKING, {"task_id": plain.id}) is None
+    with refused(ErrorCode.INVALID_INPUT):
+        workbench.inherited_profile(FORKING, {"task_id": f"task-{uuid4()}"})
+    for tool, arguments in (
+        (FORKING, {"task_id": loose.id, "snapshot": None}),
+        (CREATING, {"repo_id": repo_id, "prompt": "p", "from_snapshot": kept, "profile": None}),
+    ):
+        assert workbench.inherited_profile(tool, arguments) == "loose"
+        call = workbench.approval_call(tool, arguments)
+        assert call.state
+        question = workbench.request_approval(call).question
+        assert any(line.startswith("profile: loose instead of ") for line in question)
 
 
 def test_while_a_connection_is_made_losses_are_taken_and_few_threads_ask_for_places(

@@ -516,6 +516,55 @@ def test_n09_a_person_is_asked_about_each_choice_of_a_profile_and_told_what_it_l
                 workbench.request_approval(workbench.approval_call(CREATE, {**plain, **wrong}))
 
 
+def test_n09_an_approved_profile_is_bound_to_all_that_it_says(desk: Desk) -> None:
+    """Control: the same profiles, read again, are the same approval."""
+    write_profile(desk, "strict", test="pytest")
+    loose = desk.home / "profiles" / "loose.toml"
+
+    def change(text: str) -> AgentCall:
+        write_profile(desk, "loose", test="pytest")
+        loose.write_text(
+            loose.read_text().replace('image = "generic"', text) if text[0] == "i" else loose.read_text() + text
+        )
+        with open_again(desk) as workbench:
+            return workbench.approval_call(CREATE, wanted)
+
+    wanted = {"repo_id": desk.repo_id, "prompt": "p", "profile": "loose"}
+    desk.workbench.set_repository(desk.repo_id, {"profile": "generic"})
+    with open_again(desk) as workbench:
+        workbench.set_repository(desk.repo_id, {"profile": "strict"})
+    changes = ("timeout_s = 1\n", '[check.env]\nA = "1"\n', 'cwd = "d"\n', 'image = "base"')
+    found = [change(text) for text in ("# as it was\n", *changes, "# again\n")]
+    assert found[0].state == found[-1].state
+    assert len({call.state for call in found}) == len(changes) + 1
+    asked = []
+    for text in changes:
+        call = change(text)
+        with open_again(desk) as workbench:
+            asked.append(workbench.request_approval(call).question)
+    for question, line in zip(asked, ("timeout_s", "env", "cwd"), strict=False):
+        assert f"  also differs in: {line}" in question
+    assert "its checks run with another: image" in asked[-1]
+
+
+def test_n09_the_question_about_a_profile_is_about_the_commit_at_which_the_task_begins(desk: Desk) -> None:
+    """A ref that was not fetched yet is described as the default branch, and the question says so."""
+    write_profile(desk, "loose", test="true")
+    desk.upstream.git("checkout", "-q", "-b", "other")
+    desk.upstream.write("f", b"of the other branch\n")
+    there = desk.upstream.commit()
+    desk.upstream.git("checkout", "-q", "main")
+    wanted = {"repo_id": desk.repo_id, "prompt": "p", "profile": "loose", "ref": "other"}
+    with open_again(desk) as workbench:
+        before = workbench.approval_call(CREATE, wanted)
+        early = "\n".join(workbench.request_approval(before).question)
+        assert f"commit {desk.task.base_commit[:12]} of the default branch: what it begins at was not fetched" in early
+        workbench.clone(str(desk.upstream.root))
+        after = workbench.approval_call(CREATE, wanted)
+        assert f"as of commit {there[:12]}" in "\n".join(workbench.request_approval(after).question)
+        assert before.state != after.state
+
+
 def test_a_call_about_no_task_is_approved_once_only(desk: Desk) -> None:
     call = desk.workbench.approval_call("space_repo_clone", {"url": "https://example.com/a/b"})
     asked = desk.workbench.request_approval(call)

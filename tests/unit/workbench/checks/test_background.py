@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandbox.cli.background import show_background_run
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import CheckRun
+from sandbox.models import BackgroundRun, CheckRun
 from sandbox.store import background_runs
 from sandbox.store.background_runs import BackgroundRunRecord, find_background_run, save_background_run
 from sandbox.store.home import Home
@@ -111,6 +113,19 @@ def test_one_look_reads_the_record_once(desk: Desk, reads: list[str]) -> None:
     reads.clear()
     assert background.wait(parts.home, parts.background_threads, run.run_id, 0.0).state == "finished"
     assert reads == [run.run_id]
+
+
+def test_the_progress_of_a_build_of_a_repositorys_layers_names_it(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = BackgroundRun(
+        run_id="run-" + "a" * 32, repo_id="host-o-r", operation="layers-build", started_at=datetime.now(UTC),
+        state="running", elapsed_s=2.0,
+    )  # fmt: skip
+    show_background_run(found)
+    assert capsys.readouterr().out == f"{found.run_id}  layers-build of host-o-r: running for 2 s\n"
+    show_background_run(found.model_copy(update={"repo_id": None, "task_id": desk.task.id, "check_id": "test"}))
+    assert f"test of {desk.task.id}: running" in capsys.readouterr().out
 
 
 def test_a_run_that_ends_between_record_and_lock_is_not_taken_for_killed(

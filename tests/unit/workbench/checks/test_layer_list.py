@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +14,28 @@ from sandbox.cli.layer_tables import show_layers
 from sandbox.models import Layer
 from sandbox.store.home import Home
 from sandbox.store.layers import LayerStore
+from sandbox.workbench import home_operations
+from sandbox.workbench.controller import startup
+from sandbox.workbench.controller.services import Surface
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
 KEY = "a" * 64
+
+
+def test_a_build_of_a_repositorys_layers_cleans_up_after_a_killed_controller_first(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the same build that is asked for again. Control: a task's build did so before."""
+    desk, seen = Desk(upstream, tmp_path / "home"), list[str]()
+    surface = Surface(on_killed_controller=lambda _: seen.append("cleaned up"))
+    services = replace(desk.workbench._services, surface=surface)
+    monkeypatch.setattr(startup, "list_dead_controllers", lambda _: (SimpleNamespace(is_marked_failed=False),))
+    for owner in (desk.task.id, desk.repo_id):
+        services.presence.has_reconciled = False
+        with home_operations.record_layers_build(services, owner, {}) as done:
+            done(None)
+    assert seen == ["cleaned up"] * 2
 
 
 def test_a_layer_names_the_repositories_and_open_tasks_whose_checks_ran_with_it(

@@ -19,7 +19,7 @@ from sandbox.models import Check, StoppedCheck, StopResult, Verdict
 from sandbox.store.home import Home
 from sandbox.store.stop_requests import open_requests, register_request
 from sandbox.workbench import Watch
-from sandbox.workbench.checks.stop import stop_checks, stoppable
+from sandbox.workbench.checks.stop import stop_build, stop_checks, stoppable
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -194,6 +194,14 @@ def test_who_does_not_answer_is_an_error_after_a_while(desk: Desk, monkeypatch: 
     services = desk.workbench._services
     with stoppable(services.home, desk.task.id, Watch()), refused(ErrorCode.TIMEOUT):
         stop_checks(services, desk.task.id)
+
+
+def test_a_build_of_layers_that_does_not_stop_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.workbench.checks.stop.STOP_WAIT_S", 0.1)
+    services, run_id = desk.workbench._services, "run-" + "a" * 32
+    with stoppable(services.home, desk.repo_id, Watch(), run_id), refused(ErrorCode.TIMEOUT) as caught:
+        stop_build(services, desk.repo_id, run_id)
+    assert caught.value.brief.startswith(f"The build of layers of {desk.repo_id} did not stop within")
 
 
 @pytest.mark.parametrize(("name", "words"), [(TASK, f"`sandbox check stop {TASK}`"), ("repository-x", "or stop it")])

@@ -168,6 +168,79 @@ def test_s03_one_failure_after_a_pass_closes_the_gate(
         gates[1].require_open(DeliveryStep.READY_PR)
 
 
+def begin_at(desk: Desk, ref: str) -> None:
+    """The desk's task is another one, with a commit of its own."""
+    desk.workbench.clone(str(desk.upstream.root))
+    desk.task = desk.workbench.create_task(desk.repo_id, "work", ref)
+    desk.root = desk.worktree(desk.task)
+    desk.write("f", b"of the other task\n")
+    desk.workbench.commit(desk.task.id, "work")
+
+
+def test_s23_a_body_says_that_only_the_base_does_not_count(
+    desk: Desk, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the lines for people do, and the hint names a command that moves the base."""
+    desk.upstream.git("checkout", "-q", "-b", "space-agent/12345678-words")
+    desk.upstream.write("f", b"of another task\n")
+    desk.upstream.commit()
+    desk.upstream.git("checkout", "-q", "main")
+    begin_at(desk, "space-agent/12345678-words")
+    made = engine_says(monkeypatch)
+    kept(services, desk, made, build=(Verdict.PASSED, 0), test=(Verdict.PASSED, 0))
+    found, clause = told(services, desk), "is on no branch or tag of the remote but those of tasks"
+    assert (found.verified, found.missing, found.base_refusal) == (False, (), clause)
+    body = compose(found)
+    assert "**Not verified**: every check of the profile `two` has passed on tree " in body
+    assert f", but the commit that it is based on, which says what is checked, {clause}." in body
+    tree_gate = gate.TreeGate(services, find_task(services.home, desk.task.id))
+    assert tree_gate.verdicts.describe_missing() == f"the base {clause}"
+    with refused(ErrorCode.GATE_CLOSED) as error:
+        tree_gate.require_open(DeliveryStep.READY_PR)
+    assert f"`sandbox task sync {desk.task.id} --onto main`" in error.value.hint
+    kept(services, desk, made, test=(Verdict.FAILED, 1))
+    assert "not every check of the profile `two` has passed" in compose(told(services, desk))
+    assert desk.workbench.sync_task(desk.task.id, "main").base_commit == desk.upstream.oid("main")
+    kept(services, desk, made, build=(Verdict.PASSED, 0), test=(Verdict.PASSED, 0))
+    gate.TreeGate(services, find_task(services.home, desk.task.id)).require_open(DeliveryStep.READY_PR)
+
+
+def test_s23_a_base_may_ask_for_more_than_its_goal_which_is_no_branch_of_a_task(
+    desk: Desk, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: once the default branch asks for more, the base of neither task counts; the branch of a task, which an
+    agent pushes, says of no check that it is enough.
+    """
+    more = PROFILE.replace('"two checks"', '"more"').replace("99", "100").replace('"f"', '"more"')
+    third = '[[check]]\nid = "base"\nlabel = "base"\nargv = ["third"]\n'
+    (desk.home / "profiles" / "more.toml").write_text(more + third)
+    services = build_services(desk.home, {}, allow_file=True)
+    engine_says(monkeypatch)
+    desk.workbench = Workbench(desk.home, environ=dict(os.environ), allow_file=True)
+    before = desk.upstream.oid("main")
+    desk.upstream.git("branch", "space-agent/12345678-words")
+    desk.upstream.write("more")
+    strict = desk.upstream.commit()
+    desk.upstream.git("rm", "-q", "more")
+    desk.upstream.commit()
+
+    def refusal() -> str:
+        return gate.TreeGate(services, find_task(services.home, desk.task.id)).verdicts.base_refusal
+
+    begin_at(desk, strict)
+    assert refusal() == "", "it has all checks of the branch, and one more, whose name is no reason"
+    assert set(told(services, desk).missing) == {"build", "test", "base"}
+    begin_at(desk, "space-agent/12345678-words")
+    assert desk.task.base_commit == before
+    assert refusal() == ""
+    desk.upstream.write("more")
+    desk.upstream.commit()
+    desk.workbench.clone(str(desk.upstream.root))
+    assert refusal() == "lacks a check of the branch that it goes to, or has another one of that name"
+    desk.workbench.__exit__(None, None, None)
+    services.close()
+
+
 def test_what_the_verdicts_are_bound_to_and_how_to_ask_again_is_told(
     desk: Desk, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
