@@ -74,6 +74,18 @@ class TemporalServer:
         with self._log_file.open("ab") as log:
             self._process = subprocess.Popen(self._argv, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - ours
 
+    def wait_until_open(self) -> None:
+        """Return once its port takes connections. Raises: OSError after two minutes."""
+        ends_at = time.monotonic() + _START_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                if time.monotonic() > ends_at:
+                    raise
+                time.sleep(0.1)
+
     def kill(self) -> None:
         """End it as a crash would."""
         if self._process is not None:

@@ -177,6 +177,7 @@ def test_a_server_that_does_not_come_back_is_an_error_that_says_what_to_do(
         assert cluster.wait_for_end(worker) == 0
     finally:
         site.temporal.start()
+    site.temporal.wait_until_open()  # a worker that finds no server ends
     cluster.start_worker("one")
     assert list_verdicts(cluster.dispatcher.result(check)) == ["passed", "failed"]
 
