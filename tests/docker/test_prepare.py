@@ -74,7 +74,9 @@ def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[Bench]:
 
 def test_a_fetch_outlasts_its_call_and_session_and_two_callers_build_it_once(bench: Bench) -> None:
     """The client has its default timeout. A person approves the first call."""
-    one, two, person = bench.make_task(), bench.make_task(), Command(bench.home)
+    one, person = bench.make_task(), Command(bench.home)
+    with bench.open() as workbench:
+        two = workbench.create_task(workbench.task(one).repo_id).id
     started: dict[str, str] = {}
 
     async def begin(client: Client) -> None:
