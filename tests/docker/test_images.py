@@ -382,10 +382,11 @@ def test_python_check_fails_with_the_code_of_pytest(site: ImageBuildContext, pro
 def test_programs_of_a_layer_find_the_project(site: ImageBuildContext, project: Path) -> None:
     """Control: where they are, beside the interpreter of the layer, they do not."""
     start = "#!/bin/sh\n'''exec' \"$(dirname -- \"$(realpath -- \"$0\")\")\"/'python' \"$0\" \"$@\"\n' '''\n"
+    (project / "test_sample.py").unlink()  # or pytest runs
     (project / "tool").write_text(f"{start}import sample\nprint(sample.double(21))\n")
     (project / "runtests.py").write_text(
-        "import os, subprocess, unittest\nos.chdir('/')\nassert subprocess.check_output(['tool']) == b'42\\n'\n"
-        "assert subprocess.run(['/tmp/layer/bin/tool']).returncode == 1\n"
+        "import os, subprocess, sys, unittest\nos.chdir('/')\nassert subprocess.check_output(['tool']) == b'42\\n'\n"
+        "sys.exit(subprocess.run(['/tmp/layer/bin/tool']).returncode != 1)\n"
     )
     layer = (
         "python3 -m venv --without-pip --system-site-packages /tmp/layer && install /workspace/tool /tmp/layer/bin && "
