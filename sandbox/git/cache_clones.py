@@ -19,7 +19,7 @@ from sandbox.git.local.read_refs import read_values
 from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, tree_of
 from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
-from sandbox.git.refs import require_ref_name, resolve_ref_to_commit
+from sandbox.git.refs import require_ref_name, resolve_ref, resolve_ref_to_commit
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
@@ -370,6 +370,17 @@ def resolve_commit(git: Git, ref: str, default_branch: str) -> str:
         details=f"Known: {', '.join(_list_recent_names(git))}",
         hint="A commit must be on a branch or tag. A pull request is named pr/NUMBER.",
     )
+
+
+def find_target(git: Git, branch: str, default_branch: str) -> tuple[str, str]:
+    """The branch of the remote with this name and its commit as of the last fetch; the default branch if there is none.
+
+    `branch`: also as a full ref name. Raises: as `resolve_commit`.
+    """
+    name = branch.removeprefix("refs/heads/")
+    if tip := resolve_ref(git, f"refs/remotes/origin/{name}"):
+        return name, tip
+    return default_branch, resolve_commit(git, "HEAD", default_branch)
 
 
 def _find_by_short_id(git: Git, prefix: str) -> str | None:

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
-from sandbox.git.cache_clones import resolve_commit
+from sandbox.git.cache_clones import find_target
 from sandbox.git.log import is_published_except
 from sandbox.git.objects import tree_of
-from sandbox.git.refs import resolve_ref
 from sandbox.models import CheckRun, GateState, Task, TreeComparison, Verdict
 from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile
@@ -97,9 +96,8 @@ class TreeGate:
         """
         repository, git = self.services.repositories.open(self.task.repo_id)
         named = self.task.base_branch.removeprefix("refs/heads/")
-        if not fnmatchcase(named, ALL_BRANCHES) and (tip := resolve_ref(git, f"refs/remotes/origin/{named}")):
-            return named, tip
-        return repository.default_branch, resolve_commit(git, "HEAD", repository.default_branch)
+        is_of_task = fnmatchcase(named, ALL_BRANCHES)
+        return find_target(git, repository.default_branch if is_of_task else named, repository.default_branch)
 
     @cached_property
     def _base_refusal(self) -> _BaseRefusal | None:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sandbox.git import objects, refs
+from sandbox.git import objects
 from sandbox.git.blobs import read_blobs
-from sandbox.git.cache_clones import resolve_commit
+from sandbox.git.cache_clones import find_target
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import GITLINK, SYMLINK, TreeEntry
 from sandbox.git.log import list_unpublished_paths
 from sandbox.git.process import Git
-from sandbox.models import Repository, Task
+from sandbox.models import Task
 from sandbox.policy.approvals import DiffRule
 from sandbox.policy.paths import RepoPath, fold_name, show_path
 from sandbox.policy.writes import LOOK_ALIKE, find_flags
@@ -55,7 +55,7 @@ def find_reasons_to_ask(services: Services, task: Task, rule: DiffRule) -> tuple
         return (*reasons[: _MOST_SHOWN - 1], f"the tree has {len(links)} links")
     targets = _read_targets(git, [entry for entry in links.values() if entry.mode == SYMLINK])
     flags = rule.rules | {LOOK_ALIKE}
-    tip = _find_target_branch(git, task, repository)
+    _, tip = find_target(git, task.base_branch, repository.default_branch)
     for path in sorted(paths):
         if found := sorted(flags & _find_flags(services, task, path, targets)):
             reasons.append(f"{_show(path)} ({', '.join(found)})")
@@ -67,12 +67,6 @@ def find_reasons_to_ask(services: Services, task: Task, rule: DiffRule) -> tuple
 
 def _list_changed(git: Git, before: str, after: str) -> frozenset[bytes]:
     return frozenset(change.path for change in diff_trees(git, before, after))
-
-
-def _find_target_branch(git: Git, task: Task, repository: Repository) -> str:
-    """The last known commit of the branch that the task is for; of the default branch if it began at no branch."""
-    named = f"refs/remotes/origin/{task.base_branch.removeprefix('refs/heads/')}"
-    return refs.resolve_ref(git, named) or resolve_commit(git, "HEAD", repository.default_branch)
 
 
 def _find_unverified(services: Services, task: Task) -> Iterator[str]:
