@@ -73,11 +73,7 @@ def stop_build(services: Services, repo_id: str, run_id: str) -> None:
     Raises: `timeout` when the running process does not react.
     """
     with open_requests(services.home.stop_requests, repo_id, run_id) as requests:
-        for request in requests:
-            request.ask_to_stop()
-        _wait_until_over(f"The build of layers of {repo_id}", lambda: all(request.is_over() for request in requests))
-        for request in requests:
-            request.clean_up()
+        _end_requests(requests, f"The build of layers of {repo_id}")
 
 
 def stop_checks(services: Services, task_id: str, run_id: str | None = None) -> StopResult:
@@ -92,13 +88,20 @@ def stop_checks(services: Services, task_id: str, run_id: str | None = None) -> 
     find_task(services.home, task_id, allow_closed=True)
     with open_requests(services.home.stop_requests, task_id, run_id) as requests:
         running = [request.read_checks() for request in requests]
-        for request in requests:
-            request.ask_to_stop()
-        _wait_until_over(f"The checks in {task_id}", lambda: all(request.is_over() for request in requests))
-        dead = [request.clean_up() for request in requests]
+        dead = _end_requests(requests, f"The checks in {task_id}")
         if any(dead) or (run_id is None and services.home.guest_mark(task_id).exists()):
             _end_guests(services, task_id)
         return StopResult(task_id=task_id, stopped=tuple(_list_stopped(requests, running, dead)))
+
+
+def _end_requests(requests: Sequence[ObservedRequest], what: str) -> list[bool]:
+    """Ask all of them to stop, and wait until they have. Returns which had a process that was dead already. Raises:
+    `timeout`.
+    """
+    for request in requests:
+        request.ask_to_stop()
+    _wait_until_over(what, lambda: all(request.is_over() for request in requests))
+    return [request.clean_up() for request in requests]
 
 
 def _list_stopped(
