@@ -5,7 +5,6 @@ The engine's builder prints `Step 3/9 : RUN ...`, what the step prints, and `Suc
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import deque
 from dataclasses import field
@@ -63,12 +62,11 @@ class BuildProgress:
             else:
                 note(text)
 
-    def show_log(self) -> None:
-        """After a failure: print the output of the build that failed, or of those that did not finish, up to the lines
-        at its end that the error has, which is printed next.
+    def show_log(self, error: SandboxError | None = None) -> None:
+        """After a failure: print the output of the build that failed, or of those that did not finish. `error`: printed
+        next; lines at the end of the output that it has are left to it.
         """
-        error = sys.exc_info()[1]
-        shown = {*error.details.splitlines()} if isinstance(error, SandboxError) else set()
+        shown = {*error.details.splitlines()} if error else set()
         with self._lock:
             failed = [build for build in self._builds.values() if build.failed]
             for build in failed or self._builds.values():

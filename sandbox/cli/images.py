@@ -80,8 +80,8 @@ def build(
                     )
                     for name in names
                 )
-    except SandboxError:
-        progress.show_log()
+    except SandboxError as error:
+        progress.show_log(error)
         raise
     invocation.emit({"images": built}, lambda: _show(built))
 
@@ -98,8 +98,8 @@ def derive(invocation: Invocation, name: str, packages: tuple[str, ...], verbose
     try:
         with invocation.workbench() as workbench:
             built = workbench.derive_image(name, packages, progress.add_line)
-    except SandboxError:
-        progress.show_log()
+    except SandboxError as error:
+        progress.show_log(error)
         raise
     invocation.emit({"image": built}, lambda: _show((built,)))
 

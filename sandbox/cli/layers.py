@@ -91,8 +91,8 @@ def build(invocation: Invocation, owner_id: str, refresh: bool, detach: bool) ->
     try:
         with invocation.workbench() as workbench:
             found = workbench.build_layers(owner_id, Watch(building=progress.add_line), refresh=refresh)
-    except SandboxError:
-        progress.show_log()
+    except SandboxError as error:
+        progress.show_log(error)
         raise
     invocation.emit(found, lambda: show_prepared(found))
     return 0

@@ -206,8 +206,8 @@ def test_the_lines_that_an_error_has_are_not_printed_twice(capsys: pytest.Captur
     capsys.readouterr()
     try:
         raise SandboxError(ErrorCode.INTERNAL, "x", details="\n".join([*BUILD[4:7], "returned a non-zero code"]))
-    except SandboxError:
-        progress.show_log()
+    except SandboxError as error:
+        progress.show_log(error)
     assert capsys.readouterr().err.splitlines() == list(BUILD[2:4])
 
 
