@@ -39,7 +39,7 @@ def _format_lines(errors: Sequence[ErrorDetails], model: type[BaseModel] | None)
     for error in errors[:_MAX_ERRORS]:
         where = format_location(error["loc"])
         if model is not None and error["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(str(error["loc"][-1]), list_keys(model, error["loc"][:-1]), 1, _ALIKE)
+            near = difflib.get_close_matches(str(error["loc"][-1]), _list_keys(model, error["loc"][:-1]), 1, _ALIKE)
             yield f"{where}: there is no such key{f'; did you mean {near[0]}?' if near else ''}"
             continue
         yield f"{where}: {describe_value_error(error)}" if where else describe_value_error(error)
@@ -47,7 +47,7 @@ def _format_lines(errors: Sequence[ErrorDetails], model: type[BaseModel] | None)
         yield f"... and {len(errors) - _MAX_ERRORS} more"
 
 
-def list_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+def _list_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     """The keys of the table at a location of a document; none where that is no table of a model."""
     tables = [model]
     for part in location:

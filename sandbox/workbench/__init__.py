@@ -392,11 +392,10 @@ class Workbench:
         `from_snapshot`: the id of a snapshot of any task of the repository; it also determines the base branch.
         `options`: another profile than the repository's, words of the branch's name, or the workspace kind `tree`: no
         files on disk until a check needs them. `fetch`: first fetch what is new of the remote, as the command line and
-        agents do. Raises:
-        `invalid_input`, also for a kind or branch that a task cannot have, and when both a base and a snapshot are
-        given;
-        `not_found` for the repository, branch, snapshot or profile; `quota_exceeded`; `unsafe_repository`; with
-        `fetch`, and in a partial clone, also `auth_failed`, `remote_not_found`, `network_error`, `timeout`; `conflict`.
+        agents do. Raises: `invalid_input`, also for a kind or branch that a task cannot have, and when both a base and
+        a snapshot are given; `not_found` for the repository, branch, snapshot or profile; `quota_exceeded`;
+        `unsafe_repository`; with `fetch`, and in a partial clone, also `auth_failed`, `remote_not_found`,
+        `network_error`, `timeout`; `conflict`.
         """
         arguments = {"repo_id": repo_id, "prompt": prompt, "base_branch": base_branch, "from_snapshot": from_snapshot}
         chosen = options or models.TaskOptions()
