@@ -44,7 +44,6 @@ from sandbox.workbench.controller.disk_demands import demand_of_objects
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import hub_states
 from sandbox.workbench.repositories import clone
-from sandbox.workbench.tasks.branch_names import name_branch
 from sandbox.workbench.tasks.lifecycle import (
     ForkOrigin,
     close_task,
@@ -85,14 +84,12 @@ def create_named_task(services: Services, new: NewTask) -> Task:
     """
     _require_unknown(services, new.task_id)
     require_possible_options(services, new.options)
-    kind = require_task_kind(new.options.workspace_kind)
+    require_task_kind(new.options.workspace_kind)
     repository = clone.clone(services, new.url).repository
     git = services.repositories.open(repository.id)[1]
     start = find_start(services, repository, git, new.base_branch or "HEAD")
     base_tree = clone.fetch_whole_tree(services, repository, git, start[0])
-    draft = draft_task(services, repository.id, new.task_id, new.prompt, start, kind)
-    branch = name_branch(new.task_id, new.prompt, new.options.branch)
-    task = draft.model_copy(update={"profile": new.options.profile, "branch": branch})
+    task = draft_task(services, repository.id, new.task_id, new.prompt, start, new.options)
     return start_task(services, git, task, base_tree, None)
 
 

@@ -16,7 +16,7 @@ from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.push.hub_refs import list_epochs, name_ref
 from sandbox.git.transport import RemoteAccess, fetch_ref
-from sandbox.models import Task, TaskStatus, WorkspaceKind
+from sandbox.models import Task, TaskOptions, TaskStatus, WorkspaceKind
 from sandbox.policy.paths import show_path
 from sandbox.policy.writes import parse_writable_path
 from sandbox.private_folders import make_private
@@ -78,7 +78,8 @@ def _fetch_state(git: Git, access: RemoteAccess, task_id: str, local: str) -> st
 
 def _draft(services: Services, recorded: Task) -> Task:
     start = (recorded.head_commit, recorded.base_branch)
-    drafted = draft_task(services, recorded.repo_id, recorded.id, recorded.prompt, start, WorkspaceKind.TREE)
+    options = TaskOptions(workspace_kind=WorkspaceKind.TREE.value)
+    drafted = draft_task(services, recorded.repo_id, recorded.id, recorded.prompt, start, options)
     own = {"branch": recorded.branch, "base_commit": recorded.base_commit, "status": TaskStatus.COMMITTED}
     return drafted.model_copy(update=own)
 

@@ -148,13 +148,8 @@ def create_task(
             return adopted
     base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)  # its facts need sizes of all files
     task_id = (origin.new_id if origin else "") or draw_task_id(services.home, git)
-    draft = draft_task(services, repo_id, task_id, prompt, (commit, base_branch), kind)
-    own: dict[str, object] = {
-        "base_commit": base_commit,
-        "branch": name_branch(task_id, prompt, options.branch),
-        "profile": options.profile,
-        "forked_from": origin.task.id if origin else None,
-    }
+    draft = draft_task(services, repo_id, task_id, prompt, (commit, base_branch), options)
+    own: dict[str, object] = {"base_commit": base_commit, "forked_from": origin.task.id if origin else None}
     return start_task(services, git, draft.model_copy(update=own), base_tree, origin)
 
 
@@ -164,19 +159,22 @@ def draft_task(
     task_id: str,
     prompt: str,
     start: tuple[str, str],
-    kind: WorkspaceKind = WorkspaceKind.WORKTREE,
+    options: TaskOptions | None = None,
 ) -> Task:
     """A new task, without files yet. `start`: its first commit, and the branch that a pull request of it
-    would go to.
+    would go to. Raises: `invalid_input` for a kind of workspace, or words of a branch, that a task cannot have.
     """
     commit, base_branch = start
+    options = options or TaskOptions()
+    kind = require_task_kind(options.workspace_kind)
     return Task(
         id=task_id,
         repo_id=repo_id,
         prompt=prompt,
         base_branch=base_branch,
-        branch=name_branch(task_id, prompt),
+        branch=name_branch(task_id, prompt, options.branch),
         base_commit=commit,
+        profile=options.profile,
         workspace_kind=kind,
         worktree_path=None if kind is WorkspaceKind.TREE else services.home.worktree(repo_id, task_id),
         status=TaskStatus.WORKING,
