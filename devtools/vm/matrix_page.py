@@ -42,9 +42,10 @@ host on 2026-11-27, without an engine. 7,732 passed at once. 26 and a module fai
 installed there or by faults of the tests, none of the product; these passed when they were run again.
 
 For arm64 (2026-11-29) PID 1 and the relay compile without a warning, and 197 of the 201 tests of PID 1 pass with it in
-a user-mode emulator. Four do not: they are about signals, tracing and priorities, and the emulator has handlers and
-threads of its own in place of PID 1's. Each name of the seccomp profile has, for arm64 and for x86-64, the number that
-the kernel's headers have, and arm64 has no call that x86-64 lacks.
+a user-mode emulator. Four do not: they are about signals, tracing and priorities. The emulator has handlers and
+threads of its own in place of PID 1's, which is the probable cause; that was not shown. Each name of the seccomp
+profile has, for arm64 and for x86-64, the number that the kernel's headers have, and arm64 has no call that x86-64
+lacks.
 
 Not run: Python 3.12 (Debian has none, and nothing else is downloaded), 3.13 and 3.14 beside the rows and the runs
 above, and a guest on arm64: a user-mode emulator has neither our seccomp filter nor the kernel's view of a guest, and a
