@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from devtools.requirement import unavailable
+from devtools.waiting import wait_until
 from sandbox.cluster.temporal_client import ClusterAddress
 from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.errors import SandboxError
@@ -75,16 +76,14 @@ class TemporalServer:
             self._process = subprocess.Popen(self._argv, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - ours
 
     def wait_until_open(self) -> None:
-        """Return once its port takes connections. Raises: OSError after two minutes."""
-        ends_at = time.monotonic() + _START_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                if time.monotonic() > ends_at:
-                    raise
-                time.sleep(0.1)
+        """Return once its port takes connections. Raises: TimeoutError after two minutes."""
+
+        def takes_connections() -> bool:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return True
+            return False
+
+        wait_until(takes_connections, _START_S)
 
     def kill(self) -> None:
         """End it as a crash would."""
