@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ HOST = "9 1 {device} / {point} rw - overlay overlay rw\n"
 
 
 def table(tmp_path: Path, *points: str) -> Path:
-    (tmp_path / "7").mkdir()
+    (tmp_path / "7").mkdir(parents=True)
     text = "".join(LINE.format(n=n, point=point) for n, point in enumerate(("/", *points)))
     (tmp_path / "7" / "mountinfo").write_text(text)
     return tmp_path
@@ -55,6 +56,24 @@ def test_a_file_system_that_the_engine_does_not_see_is_noticed(point: str, tmp_p
 
     (proc / "self" / "mountinfo").write_text(HOST.format(device="254:0", point=point))
     require_mounts(7, OPTIONS, proc)
+
+
+def test_a_source_on_the_device_that_the_guest_shows_needs_no_table_of_the_host(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (tmp_path / "link").symlink_to(source)
+    device = f"{os.major(source.stat().st_dev)}:{os.minor(source.stat().st_dev)}"
+    options = {"HostConfig": {"Mounts": [{"Source": str(tmp_path / "link"), "Target": "/workspace"}]}}
+    proc = table(tmp_path / "same", "/workspace")
+    guest = proc / "7" / "mountinfo"
+    (proc / "self").mkdir()
+    (proc / "self" / "mountinfo").write_text(HOST.format(device="0:39", point=source))  # not to be read
+    guest.write_text(guest.read_text().replace("254:0", device))
+    require_mounts(7, options, proc)
+
+    guest.write_text(guest.read_text().replace(device, "254:99"))
+    with pytest.raises(SandboxError, match="does not see what the controller mounted for /workspace"):
+        require_mounts(7, options, proc)
 
 
 @pytest.mark.parametrize("name", ["work\u3000tree", "a\u00a0b", "a\u2028b", "a\x0cb", "a\rb", "a\x85b"], ids=ascii)
