@@ -1,4 +1,4 @@
-"""THREATS S73 to S76: a repository of Git LFS, or its server, that wants more than to give out files.
+"""THREATS S73 to S76, S163: a repository of Git LFS, or its server, that wants more than to give out files.
 
 The control of each: what a careless client does with the same answers.
 """
@@ -343,7 +343,7 @@ def peak_memory() -> Iterator[Callable[[], int]]:
     """Bytes of Python objects at their most, beyond those before."""
     gc.collect()
     tracemalloc.start()
-    peaks = []
+    peaks: list[int] = []
     try:
         yield lambda: peaks[0]
     finally:

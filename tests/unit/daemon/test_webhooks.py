@@ -11,6 +11,7 @@ import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import requests
@@ -22,6 +23,9 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import HomeEventKind
 from tests.unit.daemon.event_receiver import Receiver, make_event
 from tests.unit.forges.test_deadlines import saying
+
+if TYPE_CHECKING:
+    from sandbox.forges.first_answer import FirstAnswerSession
 
 KEY = "k" * 40
 
@@ -99,7 +103,7 @@ def test_s164_a_receiver_whose_answer_never_begins_is_given_up(
     def send(session: requests.Session) -> float:
         with ThreadPoolExecutor(1) as thread, saying(pieces, 0.02) as url:  # for 20 s
             hook._settings = hook._settings.model_copy(update={"url": url})
-            hook._session, begun = session, time.monotonic()
+            hook._session, begun = cast("FirstAnswerSession", session), time.monotonic()
             wait([thread.submit(hook.hand_on, make_event(HomeEventKind.PUSH, 1))], timeout=3)
             return time.monotonic() - begun
 
@@ -116,7 +120,7 @@ def test_s164_the_body_of_an_answer_is_not_read(receiver: Receiver, tmp_path: Pa
     hook = make_hook(receiver, tmp_path)
 
     def send(session: requests.Session) -> tuple[int, int]:
-        hook._session = session
+        hook._session = cast("FirstAnswerSession", session)
         with saying([f"{head}Content-Length: {len(bomb)}\r\n\r\n".encode() + bomb], 0.0) as url:
             hook._settings = hook._settings.model_copy(update={"url": url})
             tracemalloc.start()
