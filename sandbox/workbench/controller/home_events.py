@@ -27,6 +27,10 @@ POLL_S = 0.5
 _MOST_BYTES = 1024**2
 """Read of one journal at a time."""
 
+_LONGEST_LINE = 16 * _MOST_BYTES
+"""An entry that was written with all of its files had 1.3 MB at most; such as are written now have less than half a MB.
+"""
+
 _ANCHOR = "anchor"
 _ID = lazy_pattern(rf"({HOME_JOURNAL}|{TASK_ID_PATTERN.strip('^$')})/([0-9]{{1,15}})")
 _OVERLAP = timedelta(seconds=LOCK_TIMEOUT_S)
@@ -156,8 +160,13 @@ def _changed_at(path: Path) -> float:
 
 
 def _read_lines(home: Home, name: str, place: int) -> Iterator[JournalLine]:
-    """Whole lines after a place."""
-    chunk = read_from(home.journal(name), place, _MOST_BYTES)
+    """Whole lines after a place. One that is too long, such as of a damaged journal, is passed over in parts."""
+    chunk, most = b"", _MOST_BYTES
+    while b"\n" not in chunk and len(chunk := read_from(home.journal(name), place, most)) == most:
+        if most >= _LONGEST_LINE:
+            yield JournalLine(name, place + most, None)
+            return
+        most *= 2
     for line in chunk[: chunk.rfind(b"\n") + 1].splitlines(keepends=True):
         place += len(line)
         yield JournalLine(name, place, next(_make_events(name, [parse_entry(line.rstrip(b"\n"))]), None))
