@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.models import Actor, ChangeKind, HomeEventKind, JournalEntry, PatchedFile
+from sandbox.store import growing_files
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller import home_events, journaling
 from sandbox.workbench.controller.home_events import make_event
@@ -62,8 +63,8 @@ def test_s169_an_edit_of_many_long_names_does_not_end_the_events_of_its_task(
 ) -> None:
     """Also not one that an earlier version wrote with all of its files: its line is longer than one look reads."""
     desk = Desk(upstream, tmp_path / "sandbox-home")
-    following = desk.workbench.follow_events(poll_s=0.0)
-    assert next(following) is None
+    following, watching = desk.workbench.follow_events(poll_s=0.0), desk.workbench.look_at_task(desk.task.id, 0.0)
+    assert (next(following), next(watching)) == (None, None)
     file = PatchedFile(
         path="b" + "é" * 511, old_path="a" + "é" * 511, kind=ChangeKind.RENAMED, sha256_before=None, sha256_after=None
     )
@@ -79,6 +80,8 @@ def test_s169_an_edit_of_many_long_names_does_not_end_the_events_of_its_task(
         desk.workbench.snapshot(desk.task.id, "after")
         found = [event.operation.operation for event in iter(lambda: next(following), None) if event is not None]
         assert found == ["patch", "snapshot"]
+        seen = [event.operation for event in iter(lambda: next(watching), None) if event is not None]
+        assert [entry.operation for entry in seen if entry is not None] == found, "of this task alone, too"
 
 
 def test_s169_a_line_without_an_end_is_passed_over(
@@ -87,7 +90,7 @@ def test_s169_a_line_without_an_end_is_passed_over(
     desk = Desk(upstream, tmp_path / "sandbox-home")
     line = (desk.home / f"repositories/journal/{desk.task.id}.jsonl").read_bytes().splitlines(keepends=True)[0]
     monkeypatch.setattr(home_events, "_MOST_BYTES", 1024)
-    monkeypatch.setattr(home_events, "_LONGEST_LINE", 8 * 1024)
+    assert growing_files.LONGEST_LINES * 1024 < 20_000, "void"
     following = desk.workbench.follow_events(poll_s=0.0)
     assert next(following) is None
     with (desk.home / f"repositories/journal/{desk.task.id}.jsonl").open("ab") as stream:
