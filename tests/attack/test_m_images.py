@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from devtools.host_speed import slowness
+from sandbox.attack.suites.hostile_archives import hide_in_directory, make_sparse_file
 from sandbox.config import ImageSettings
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
@@ -23,7 +24,6 @@ from sandbox.policy.container import UserIds
 from sandbox.store.home import Home
 from tests.attack.arena import Arena, refused
 from tests.attack.test_i_output import cli
-from tests.unit.images.test_transfer import directory_with_content
 
 pytestmark = pytest.mark.must
 HOSTILE = """FROM space-sandbox/base
@@ -228,10 +228,7 @@ def test_m11_an_archive_that_lies_about_its_images_changes_nothing(engine: Docke
 def test_s166_a_layer_unpacks_to_no_more_than_it_has(engine: DockerEngine, tmp_path: Path) -> None:
     """A sparse file where only the engine's reader looks for a header. Control: the engine writes all of it out."""
     large = 32 * 1024**2
-    records = {"major": "0", "minor": "1", "name": "bomb", "size": str(large), "numblocks": "1", "map": "0,0"}
-    bomb = tarfile.TarInfo("bomb")
-    bomb.pax_headers = {f"GNU.sparse.{name}": value for name, value in records.items()}
-    layer = directory_with_content(bomb.tobuf(tarfile.PAX_FORMAT))
+    layer = hide_in_directory(make_sparse_file(large))
     name, recipe = f"test-scratch-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex * 2
     tag = f"space-sandbox/{name}:{recipe[:12]}"
     labels = {"space.sandbox.image": name, "space.sandbox.folder": name, "space.sandbox.recipe": recipe}

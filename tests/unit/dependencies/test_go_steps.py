@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import struct
 import subprocess
 import tracemalloc
 import zipfile
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from devtools.coderegistries import hash_files, make_module
+from sandbox.attack.suites.hostile_archives import make_distant_list
 from sandbox.dependencies import go_hashes
 from sandbox.dependencies import go_steps as steps
 from sandbox.dependencies.go_hashes import hash_module_file, hash_zip
@@ -147,11 +147,7 @@ def test_s167_a_zip_whose_list_is_elsewhere_is_no_zip(tmp_path: Path) -> None:
     """Behind the longest comment, where only Python's reader looks. Control: that reader finds the list."""
     path = tmp_path / "zip"
     count = 1000
-    one = struct.pack("<4s4B4HL2L5H2L", b"PK\1\2", 20, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
-    end = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, len(one) * count, 0)
-    place = struct.pack("<4sLQL", b"PK\6\7", 0, len(one) * count, 1)
-    last = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 46, 0xFFFFFFFF, 65_535)
-    path.write_bytes(one * count + end + place + last + b"x" * 65_535)
+    path.write_bytes(make_distant_list(count))
     with zipfile.ZipFile(path) as archive:
         assert len(archive.infolist()) == count, "void"
     with pytest.raises(ValueError, match="no zip, or one for more than 4 GB"):

@@ -12,11 +12,11 @@ from typing import IO, Any, cast
 
 import pytest
 
+from sandbox.attack.suites.hostile_archives import hide_in_directory
 from sandbox.config import ImageSettings
 from sandbox.errors import ErrorCode
 from sandbox.images import ImageBuildContext, build, list_images
 from sandbox.images.archive_format import (
-    BLOCK,
     INDEX,
     LAYER_TYPE,
     NAME_ANNOTATION,
@@ -210,15 +210,6 @@ def pax_layer(records: Mapping[str, str]) -> bytes:
     return member.tobuf(tarfile.PAX_FORMAT) + bytes(1024)
 
 
-def directory_with_content(hidden: bytes) -> bytes:
-    """A directory in the oldest format that has a size. Go's archive/tar reads what is in it as the next headers."""
-    header = bytearray(format_header("directory/", len(hidden)))
-    header[156:157] = b"\0"
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    return bytes(header) + hidden + bytes(-len(hidden) % BLOCK) + bytes(2 * BLOCK)
-
-
 def rename(tag: str) -> Change:
     def apply(files: dict[str, bytes]) -> None:
         index = json.loads(files[INDEX])
@@ -255,7 +246,7 @@ HOSTILE: dict[str, Change] = {
     ),
     "a size by a record": with_python(lambda f, m, c: add_layer(f, m, c, pax_layer({"size": "99999"}))),
     "a sparse file in a directory": with_python(
-        lambda f, m, c: add_layer(f, m, c, directory_with_content(pax_layer({"GNU.sparse.realsize": "9" * 12})))
+        lambda f, m, c: add_layer(f, m, c, hide_in_directory(pax_layer({"GNU.sparse.realsize": "9" * 12})))
     ),
     "a layer that is missing": with_python(lambda f, m, c: f.pop(blob_path(m["layers"][-1]["digest"]))),
     "a file that nothing names": lambda files: files.update({f"blobs/sha256/{'0' * 64}": b"x"}),
