@@ -48,7 +48,7 @@ def make_applications(controllers: Controllers, hub: EventHub, options: HttpOpti
     routes = [
         Route("/mcp", mcp),
         Route("/healthz", show_health),
-        Route("/metrics", partial(show_metrics, make_registry(agent.workbench))),
+        Route("/metrics", partial(show_metrics, make_registry(agent.workbench), agent.network_threads)),
         Route(f"{PREFIX}/events", partial(stream_events, hub)),
         *make_api_routes(agent),
         *dashboard.routes(),
