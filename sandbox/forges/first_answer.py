@@ -22,7 +22,7 @@ from sandbox.forges.deadlines import CONNECTION_CLASSES
 
 
 class FirstAnswerSession(requests.Session):
-    """Nothing of the environment counts: no proxy, no ~/.netrc, no CA file."""
+    """It ignores the environment: proxies, ~/.netrc, CA files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class DeadlineAdapter(HTTPAdapter):
 
 
 def make_first_answer_session() -> FirstAnswerSession:
-    """A session whose answers have a deadline."""
+    """A session for http and https; answers have a deadline."""
     session = FirstAnswerSession()
     session.adapters.clear()
     for prefix in ("https://", "http://"):

@@ -65,7 +65,7 @@ def _read_layer(path: Path) -> None:
 
 
 def make_distant_list(entries: int) -> bytes:
-    """A zip whose list of files is in zip64, behind the longest comment."""
+    """A zip with its list of files in zip64, behind the longest comment."""
     one = struct.pack("<4s4B4HL2L5H2L", b"PK\1\2", 20, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
     size = len(one) * entries
     end = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, entries, entries, size, 0)
@@ -87,7 +87,7 @@ def _reads_modules(scene: Scene) -> str:
     with zipfile.ZipFile(scene.root / "method.zip") as archive:
         content = archive.read("a")
     require_hit(count == _ENTRIES and content, "they cannot be read")
-    return f"{count} files of a list that says 46 bytes, and a method whose memory the file chooses"
+    return f"{count} files of a list that says 46 bytes, and a method that takes as much memory as the file says"
 
 
 def _refuses_modules(scene: Scene) -> str:
@@ -104,6 +104,6 @@ def _refuses_modules(scene: Scene) -> str:
 ENTRIES = (
     AttackEntry("S166", "a layer with a sparse file in a directory", "images import", _unpacks_more, _refuses_layer,
           _write_layers, scene="bare"),
-    AttackEntry("S167", "a module whose list is elsewhere", "layers build", _reads_modules, _refuses_modules,
+    AttackEntry("S167", "a module with a distant list", "layers build", _reads_modules, _refuses_modules,
           _write_modules, scene="bare"),
 )  # fmt: skip
