@@ -10,6 +10,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
+from sandbox.agent.agent import Agent
 from sandbox.agent.tools import TOOLS
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check
@@ -95,13 +96,15 @@ async def list_prompts(
 
 
 async def get_prompt(
-    workbench: Workbench, _context: ServerRequestContext[Any, Any], params: types.GetPromptRequestParams
+    agent: Agent, _context: ServerRequestContext[Any, Any], params: types.GetPromptRequestParams
 ) -> types.GetPromptResult:
     """The text, with the checks of `owner` if given. Raises: `MCPError` for an unknown name or owner."""
     if params.name != NAME:
         raise MCPError(types.INVALID_PARAMS, f"There is no prompt '{one_line(params.name[:100])}'")
     owner = (params.arguments or {}).get("owner")
-    text = TEXT + (await anyio.to_thread.run_sync(_describe_owner, workbench, owner) if owner else "")
+    text = TEXT
+    if owner:
+        text += await anyio.to_thread.run_sync(_describe_owner, agent.workbench, owner, limiter=agent.threads)
     message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
     return types.GetPromptResult(description="How to work on repositories with these tools", messages=[message])
 

@@ -14,6 +14,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
+from sandbox.agent.agent import Agent
 from sandbox.agent.json_lines import neutralise_values
 from sandbox.errors import SandboxError
 from sandbox.shipped_files import find_resources
@@ -65,12 +66,12 @@ async def list_templates(
 
 
 async def read_resource(
-    workbench: Workbench, home: Path, _context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
+    agent: Agent, _context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
 ) -> types.ReadResourceResult:
-    """Read one resource. Raises: `MCPError` for an unknown one."""
+    """Read one resource, in a thread of agents: persons have others. Raises: `MCPError` for an unknown one."""
     uri = str(params.uri)
     try:
-        text = await anyio.to_thread.run_sync(_reader_for(workbench, home, uri))
+        text = await anyio.to_thread.run_sync(_reader_for(agent.workbench, agent.home, uri), limiter=agent.threads)
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
     cut = (

@@ -88,10 +88,10 @@ def make_server(agent: Agent) -> Server[Any]:
         on_list_tools=partial(_list_tools, agent),
         on_call_tool=partial(_call_tool, agent),  # type: ignore[arg-type]  # the SDK also sends an extension's dict
         on_list_prompts=prompt.list_prompts,
-        on_get_prompt=partial(prompt.get_prompt, agent.workbench),
+        on_get_prompt=partial(prompt.get_prompt, agent),
         on_list_resources=resources.list_resources,
         on_list_resource_templates=resources.list_templates,
-        on_read_resource=partial(resources.read_resource, agent.workbench, agent.home),
+        on_read_resource=partial(resources.read_resource, agent),
         on_subscriptions_listen=ListenHandler(agent.announcer.bus),
     )
     server.extensions[mcp_tasks.EXTENSION] = {}

@@ -10,6 +10,7 @@ from sandbox.attack.suites import (
     forged_receipts,
     guests_together,
     host_disk,
+    hostile_archives,
     hostile_arguments,
     hostile_artifacts,
     hostile_images,
@@ -56,6 +57,7 @@ _FOUND: tuple[AttackEntry, ...] = (
     *guests_together.ENTRIES,
     *kept_verdicts.ENTRIES,
     *host_disk.ENTRIES,
+    *hostile_archives.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 

@@ -108,12 +108,20 @@ _INSTEAD: dict[str, Callable[[Invocation, Any], int]] = {"shows": _show, "stops"
 
 
 def _end(home: Path, found: DaemonRecord) -> None:
-    """Raises: `timeout`."""
+    """Raises: `timeout`; `policy_violation` for a process of another user than the home's."""
+    from sandbox.daemon.place import is_of_homes_user  # noqa: PLC0415 - lazy: `--help` stays fast
+
     with suppress(ProcessLookupError):
         pidfd = os.pidfd_open(found.pid)
         try:
             now = _find(home)
             if now is not None and now.pid == found.pid:  # else the id may be another process's by now
+                if not is_of_homes_user(home, found.pid):
+                    raise SandboxError(
+                        ErrorCode.POLICY_VIOLATION,
+                        f"Process {found.pid}, which is said to serve {home}, is of another user than the home",
+                        hint="No process was ended. Find out who wrote serve/lock in the home.",
+                    )
                 signal.pidfd_send_signal(pidfd, signal.SIGTERM)
             ended, _, _ = select.select([pidfd], [], [], _STOP_S)
         finally:

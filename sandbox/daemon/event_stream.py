@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import TypeAlias
 
+import anyio
 import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -33,6 +34,8 @@ _MOST_MISSED = 1000
 _START_S, _LOOK_S = 30.0, 0.5
 _IDLE_S = 15.0
 _MOST_LISTENERS = 100
+_THREADS = 16
+"""That listeners wait in. Those of persons' pages are others."""
 _RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
@@ -51,6 +54,7 @@ class EventHub:
         self._has_listeners = threading.Event()
         self._is_following = threading.Event()
         self._is_ending = threading.Event()
+        self.threads = anyio.CapacityLimiter(_THREADS)
         threading.Thread(target=self._follow, name="events", daemon=True).start()
 
     def end(self) -> None:
@@ -146,9 +150,9 @@ async def _write(hub: EventHub, last: str) -> AsyncIterator[str]:
 
     hub.add(listener)
     try:
-        await anyio.to_thread.run_sync(hub.wait_until_following)
+        await anyio.to_thread.run_sync(hub.wait_until_following, limiter=hub.threads)
         yield ": listening\n\n"
-        missed = await anyio.to_thread.run_sync(hub.list_missed, last) if last else ()
+        missed = await anyio.to_thread.run_sync(hub.list_missed, last, limiter=hub.threads) if last else ()
         for one in missed:
             yield format_event(one)
         seen = {one.id for one in missed}

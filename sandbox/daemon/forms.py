@@ -19,13 +19,27 @@ from sandbox.workbench import Workbench
 
 Form = Mapping[str, str]
 
+_FORM_BYTES, _FORM_FIELDS = 64 * 1024, 20
+"""Ours have at most four fields."""
+
 
 async def read_form(request: Request, session: str | None) -> Form | None:
-    """The fields of a form; None if it is not of a page of this session."""
-    body = await read_body(request) or b""
-    form = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
-    is_ours = session is not None and is_form_token(session, form.get("form_token", ""))
-    return form if is_ours and "origin" in request.headers else None
+    """The fields of a form; None if it is not of a page of this session. Without a session its body is not read.
+
+    The fields of 16 MiB, as an agent with the token may send them, take 5 s of the thread that serves all clients.
+    """
+    if session is None or "origin" not in request.headers:
+        return None
+    form = _parse(await read_body(request, _FORM_BYTES) or b"")
+    return form if is_form_token(session, form.get("form_token", "")) else None
+
+
+def _parse(body: bytes) -> Form:
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_FORM_FIELDS)
+    except ValueError:  # more fields
+        return {}
+    return {name: values[0] for name, values in fields.items()}
 
 
 def _snapshot(person: Workbench, task_id: str, form: Form) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 from shutil import disk_usage
 
+import anyio.to_thread
+from anyio import CapacityLimiter
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
@@ -64,6 +66,6 @@ def make_registry(workbench: Workbench) -> CollectorRegistry:
     return registry
 
 
-def show_metrics(registry: CollectorRegistry, _request: Request) -> Response:
-    """`GET /metrics`."""
-    return Response(generate_latest(registry), media_type=_TEXT)
+async def show_metrics(registry: CollectorRegistry, threads: CapacityLimiter, _request: Request) -> Response:
+    """`GET /metrics`. `threads`: not those of persons: an agent with the token may ask as often as it likes."""
+    return Response(await anyio.to_thread.run_sync(generate_latest, registry, limiter=threads), media_type=_TEXT)

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -124,6 +125,18 @@ def find_owner(home: Path) -> DaemonRecord | None:
         return None
     finally:
         os.close(fd)
+
+
+def is_of_homes_user(home: Path, pid: int) -> bool:
+    """Whether a process belongs to the user who wrote the record. The record is that user's: root, who ends the daemon
+    of another user's home, must end no process that the user could not end.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+        owner = (folder_of(home) / LOCK).lstat().st_uid
+    except OSError:
+        return False
+    return re.search(rf"^Uid:\t\d+\t{owner}\t", status, re.MULTILINE) is not None
 
 
 def open_socket(home: Path, name: str) -> socket.socket:

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
 from sandbox.agent.transports.address import list_authorities
+from sandbox.agent.transports.body_room import BodyRoom
 from sandbox.daemon.browser_sessions import LoopbackPort, Sessions
 from sandbox.daemon.dashboard import Dashboard, show_error
 from sandbox.daemon.event_stream import EventHub, stream_events
@@ -47,13 +48,15 @@ def make_applications(controllers: Controllers, hub: EventHub, options: HttpOpti
     routes = [
         Route("/mcp", mcp),
         Route("/healthz", show_health),
-        Route("/metrics", partial(show_metrics, make_registry(agent.workbench))),
+        Route("/metrics", partial(show_metrics, make_registry(agent.workbench), agent.network_threads)),
         Route(f"{PREFIX}/events", partial(stream_events, hub)),
         *make_api_routes(agent),
         *dashboard.routes(),
     ]
     app = Starlette(routes=routes, lifespan=mcp.lifespan, exception_handlers={HTTPException: show_http_error})
-    network = Network(app, [*authorities, pages], options.token, partial(_is_person, sessions, pages.encode()))
+    network = Network(
+        BodyRoom(app), [*authorities, pages], options.token, partial(_is_person, sessions, pages.encode())
+    )
     return Applications(OurUser(app, authorities[0]), network)
 
 

@@ -94,9 +94,9 @@ async def _answer(agent: Agent, tool: Tool, request: Request) -> Response:
     return await anyio.to_thread.run_sync(partial(_call, agent, tool, body, client), limiter=threads)
 
 
-async def read_body(request: Request) -> bytes | None:
-    """The body of a request; None if it has more than `MAX_BODY_BYTES`."""
-    parts, left = [], MAX_BODY_BYTES
+async def read_body(request: Request, limit_bytes: int = MAX_BODY_BYTES) -> bytes | None:
+    """The body of a request; None if it is longer."""
+    parts, left = [], limit_bytes
     async for chunk in request.stream():
         left -= len(chunk)
         if left < 0:

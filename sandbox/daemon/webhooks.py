@@ -2,7 +2,8 @@
 
 The signature is HMAC-SHA256 of `<timestamp>.<body>` with the operator's key, so a receiver can tell our messages from
 others and old ones from new. Redirects are not followed: an answer must not lead us to another host. A receiver that
-does not answer delays only itself.
+does not answer delays only itself. Of an answer only the status counts: its body is not read, and its head has the
+deadline of the request.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tenacity
 from sandbox.agent.json_lines import write_line
 from sandbox.config import WebhookSettings
 from sandbox.daemon.receivers import EventReceiver
+from sandbox.forges.first_answer import make_first_answer_session
 from sandbox.models import HomeEvent
 from sandbox.store.token_file import read_token
 
@@ -35,8 +37,7 @@ class Webhook(EventReceiver):
         """Raises: `policy_violation` for a secret that others can read or that is too short; `invalid_input`."""
         self._settings, self._pause_s = settings, pause_s
         self._key = read_token(settings.secret_file, create=False).encode()
-        self._session = requests.Session()
-        self._session.trust_env = False  # no proxy or netrc of the environment: the operator's URL is used as it is
+        self._session = make_first_answer_session()
         identity = "\n".join([settings.url, str(settings.secret_file), *sorted(set(settings.kinds))])
         super().__init__(f"webhook-{hashlib.sha256(identity.encode()).hexdigest()[:16]}")
 

@@ -17,6 +17,9 @@ CONTENT_BYTES = 500 * 1024**2  # of all files of a zip, as go allows (golang.org
 LIST_BYTES = 16 * 1024**2  # of its list of files; and of a go.mod, as go allows
 _END = struct.Struct("<4s4H2LH")  # the record at the end of a zip that says how large the list is
 _COMMENT = 65_535
+_ZIP64 = 20  # what stands before that record if the list is elsewhere
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+"""All that go reads. LZMA takes as much memory as the file says, 4 GiB at most."""
 
 
 def hash_module_file(path: Path) -> str:
@@ -34,6 +37,8 @@ def hash_zip(path: Path) -> str:
             rest = CONTENT_BYTES
             found = []
             for entry in archive.infolist():
+                if entry.compress_type not in _METHODS:
+                    raise ValueError("packed in a way that go does not read")
                 digest = hashlib.sha256()
                 with archive.open(entry) as stream:
                     while block := stream.read(1 << 20):
@@ -50,7 +55,7 @@ def hash_zip(path: Path) -> str:
 def _require_small_list(path: Path) -> None:
     size = path.stat().st_size
     with path.open("rb") as stream:
-        stream.seek(max(0, size - _END.size - _COMMENT))
+        stream.seek(max(0, size - _END.size - _COMMENT - _ZIP64))
         tail = stream.read()
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < _END.size or b"PK\x06\x07" in tail:  # the latter: the list may be elsewhere (zip64)

@@ -18,11 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as HTTPTimeout
@@ -32,6 +30,7 @@ from sandbox.credentials import Credential, remove_secret
 from sandbox.egress.addresses import is_allowed_address
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.deadlines import CONNECTION_CLASSES
+from sandbox.forges.first_answer import DeadlineAdapter, FirstAnswerSession
 from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S
 from sandbox.forges.http_session import USER_AGENT, TransientForgeError, retry_read
 from sandbox.forges.lfs_answers import POINTERS_HINT, DownloadAction, broken_error, read_batch, refusal
@@ -141,7 +140,7 @@ class _Transfer:
                     for chunk in _read_chunks(answer):
                         take(chunk)
                     return
-                url = urljoin(url, answer.headers.get("location", ""))
+                url = _join(url, answer.headers.get("location", ""))
         raise broken_error(f"more than {_REDIRECTS} redirects for one object", _show(_parse(url)))
 
     def _authorization(self) -> dict[str, str]:
@@ -195,8 +194,7 @@ class _Transfer:
         origin = _origin(place)
         if origin not in self._sessions:
             rules = self._server.rules_of(*origin[1:])
-            self._sessions[origin] = session = requests.Session()
-            session.trust_env = False
+            self._sessions[origin] = session = FirstAnswerSession()
             session.proxies = {place.scheme: rules.proxy} if rules.proxy else {}
             session.verify = str(rules.ca_file) if rules.ca_file else True
             session.adapters.clear()
@@ -227,8 +225,8 @@ class _Transfer:
 Connect = Callable[[str, int, float | None], socket.socket]
 
 
-class _Adapter(HTTPAdapter):
-    """Answers within their deadline; connections of `connect`, None: those of the library, to a proxy."""
+class _Adapter(DeadlineAdapter):
+    """Connections of `connect`, None: those of the library, to a proxy."""
 
     def __init__(self, scheme: str, connect: Connect | None) -> None:
         super().__init__()
@@ -236,10 +234,9 @@ class _Adapter(HTTPAdapter):
         if connect is not None:
             self._class = _guard(self._class, connect)
 
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
-        pool.ConnectionCls = self._class
-        return pool
+    def find_connection_class(self, scheme: str) -> type[HTTPConnection]:
+        """See `DeadlineAdapter`."""
+        return self._class
 
 
 def _guard(parent: type[HTTPConnection], connect: Connect) -> type[HTTPConnection]:
@@ -280,6 +277,14 @@ def _parse(url: str) -> SplitResult:
     if not usable or not all("!" <= c <= "~" for c in url) or "\\" in url:
         raise broken_error("it names an address that is none", ascii(url)[:200])
     return parts
+
+
+def _join(url: str, location: str) -> str:
+    """Where a redirect leads. Raises: `remote_broken`."""
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise broken_error("it redirects to an address that is none", ascii(location)[:200]) from error
 
 
 def _origin(place: SplitResult) -> _Origin:

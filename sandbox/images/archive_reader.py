@@ -45,7 +45,7 @@ from sandbox.images.archive_format import (
 )
 
 _PIECE = 1024**2
-_DATA_TYPES, _EMPTY_TYPES = b"0\x007", b"123456"
+_DATA_TYPES, _EMPTY_TYPES = b"07", b"\x00123456"
 _EXTENSIONS = b"xgLK"
 _MAX_EXTENSION_BYTES = 1024**2
 _REDEFINING = (b"GNU.sparse", b" size=")  # pax records that change how much a file has
@@ -219,8 +219,9 @@ def require_no_sparse_files(file: IO[bytes], offset: int, size: int) -> None:
     """Refuse a layer in which a file has more bytes than the layer has of it, or whose headers are unusual.
 
     An engine reads tar files with Go's archive/tar (1.24): a sparse file has the type `S`, or a pax record before it
-    says so. A record may also replace the size in a header, and Go would then look for the next header elsewhere than
-    this function. Engines write neither for files below 8 GiB. Raises: `invalid_input`.
+    says so. A record may also replace the size in a header, and a directory may have one in the oldest format (type 0,
+    a name that ends with `/`): Go would then look for the next header elsewhere than this function. Engines write none
+    of these for files below 8 GiB. Raises: `invalid_input`.
     """
     end = offset + size
     while offset + BLOCK <= end and (header := _read_exactly(file, offset, BLOCK)) != bytes(BLOCK):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from devtools.host_speed import slowness
+from sandbox.attack.suites.hostile_archives import hide_in_directory, make_sparse_file
 from sandbox.config import ImageSettings
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
@@ -162,10 +163,12 @@ def test_m03_m06_engine_files_of_the_repository_are_not_read(guests: Callable[..
     assert arena.marks() == set()
 
 
-def write_archive(path: Path, tag: str, labels: dict[str, str], damage: bytes = b"") -> Path:
+_SHELL = b"".join(archive_format.format_file("bin/sh", b"exit 0")) + bytes(1024)
+
+
+def write_archive(path: Path, tag: str, labels: dict[str, str], damage: bytes = b"", layer: bytes = _SHELL) -> Path:
     """An archive of one image, as its author likes it; `damage` replaces the layer's first bytes."""
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
-    layer = b"".join(archive_format.format_file("bin/sh", b"exit 0")) + bytes(1024)
     digest = archive_format.digest_bytes(layer)
     root = {"type": "layers", "diff_ids": [digest]}
     config = json.dumps({"architecture": architecture, "os": "linux", "rootfs": root, "config": {"Labels": labels}})
@@ -220,6 +223,27 @@ def test_m11_an_archive_that_lies_about_its_images_changes_nothing(engine: Docke
     finally:
         for digest in {image.digest for image in (other, imported) if image}:
             engine.api.remove_image(digest, force=True)
+
+
+def test_s166_a_layer_unpacks_to_no_more_than_it_has(engine: DockerEngine, tmp_path: Path) -> None:
+    """A sparse file where only the engine's reader looks for a header. Control: the engine writes all of it out."""
+    large = 32 * 1024**2
+    layer = hide_in_directory(make_sparse_file(large))
+    name, recipe = f"test-scratch-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex * 2
+    tag = f"space-sandbox/{name}:{recipe[:12]}"
+    labels = {"space.sandbox.image": name, "space.sandbox.folder": name, "space.sandbox.recipe": recipe}
+    (home := Home(tmp_path / "home")).prepare()
+    site = ImageBuildContext(engine, home, ImageSettings(), {})
+    path = write_archive(tmp_path / "bomb.tar", tag, labels, layer=layer)
+    assert path.stat().st_size < large / 100
+    with refused(ErrorCode.INVALID_INPUT):
+        import_images(site, path, print)
+    assert engine.inspect_image(tag) is None
+    engine.load_images([path.read_bytes()])
+    try:
+        assert engine.api.inspect_image(tag)["Size"] >= large, "void"
+    finally:
+        engine.api.remove_image(tag, force=True)
 
 
 def _import_here(arena: Arena) -> None:

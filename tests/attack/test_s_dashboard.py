@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import httpx2
 import pytest
@@ -190,3 +191,31 @@ def test_s125_only_a_page_of_the_session_acts_on_a_task(site: Site, action: str)
         assert [entry.operation for entry in desk.workbench.log(desk.task.id)] == ["create", "snapshot"]
         assert client.post(url, data=good, headers=ours).status_code == 303, "the control"
         assert desk.workbench.log(desk.task.id)[-1].operation == action
+
+
+def test_s165_a_large_form_does_not_hold_up_the_other_clients(site: Site) -> None:
+    """The thread that serves all clients reads forms. Of an agent with the token none is read, of a person 64 KiB."""
+    url, ours = f"{site.url}/approvals/approval-1", {"origin": site.url}
+    body = b"".join(b"%x=1&" % number for number in range(1_000_000))
+    control_s = measure_cpu_s(lambda: parse_qs(body.decode()))
+    with httpx2.Client(timeout=60) as client:
+        token = {"authorization": f"Bearer {'t' * 40}"}
+        good = f"&choice=once&form_token={make_form_token(site.log_in(client))}".encode()
+        with httpx2.Client(timeout=60) as agent:
+            statuses: list[int] = []
+            spent_s = measure_cpu_s(
+                lambda: statuses.append(agent.post(url, content=body, headers={**ours, **token}).status_code)
+            )
+            assert (statuses, spent_s < control_s / 4) == ([403], True)
+        for parts in ([body, good], [b"a=1&" * 30, good]):  # too long; too many fields
+            answer = client.post(url, content=b"".join(parts), headers=ours)
+            assert (answer.status_code, "not of a page of this session" in answer.text) == (403, True)
+        control = client.post(url, content=b"a=1&" * 5 + good, headers=ours)
+        assert control.status_code != 403, "the control: a form of a usual size is read"
+
+
+def measure_cpu_s(act: Callable[[], object]) -> float:
+    """CPU seconds of this process, with all its threads."""
+    begun = time.process_time()
+    act()
+    return time.process_time() - begun

@@ -1,21 +1,26 @@
-"""THREATS S73 to S76: a repository of Git LFS, or its server, that wants more than to give out files.
+"""THREATS S73 to S76, S163: a repository of Git LFS, or its server, that wants more than to give out files.
 
 The control of each: what a careless client does with the same answers.
 """
 
 from __future__ import annotations
 
+import gc
+import gzip
 import json
 import os
 import re
 import ssl
+import tracemalloc
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import requests
 import trustme
 
 from devtools.forges.exchange import Answer
@@ -34,6 +39,7 @@ from tests.unit.conftest import Upstream, initialised, refused
 pytestmark = [pytest.mark.must]
 CONTENT = b"the large file\n" * 100
 AUTHORITY = trustme.CA()
+_UNPACKED = 32 * 1024**2
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 
 
@@ -303,3 +309,49 @@ def test_s74_the_secret_is_in_no_error(host: LfsHost, tmp_path: Path) -> None:
     with refused(ErrorCode.AUTH_FAILED) as caught:
         Fetcher(host, tmp_path).fetch()
     assert TOKEN not in str(caught.value.payload())
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+def test_s163_the_body_of_a_redirect_is_not_read(method: str, host: LfsHost, tmp_path: Path) -> None:
+    """`requests` unpacks it into memory, even of a redirect that it was asked not to follow."""
+    bomb = gzip.compress(bytes(_UNPACKED), 9)
+    path = ".*/objects/batch" if method == "POST" else "/objects/.*"
+    headers = {"Location": f"{host.stand_in.url}/objects/again", "Content-Encoding": "gzip"}
+    host.stand_in.on(method, path, Answer(302, bomb, headers, checked=False), forever=True)
+    place = f"{host.url}/info/lfs/objects/batch" if method == "POST" else f"{host.stand_in.url}/objects/x"
+    with peak_memory() as peak, requests.Session() as session:
+        session.request(method, place, allow_redirects=False, stream=True, verify=str(_trusted(tmp_path))).close()
+    assert peak() > _UNPACKED, "void: a careless client unpacks it"
+    fetcher = Fetcher(host, tmp_path)
+    with peak_memory() as peak, refused(ErrorCode.REMOTE_BROKEN):
+        fetcher.fetch()
+    assert peak() < _UNPACKED / 8
+    assert fetcher.files() == []
+
+
+def test_s163_a_redirect_to_no_address_is_the_servers_fault(host: LfsHost, tmp_path: Path) -> None:
+    location = "https://[/"
+    with pytest.raises(ValueError, match="IPv6"):
+        urlsplit(location)  # the control: an error of neither library
+    host.stand_in.on("GET", "/objects/.*", Answer(302, None, {"Location": location}), forever=True)
+    with refused(ErrorCode.REMOTE_BROKEN):
+        Fetcher(host, tmp_path).fetch()
+
+
+@contextmanager
+def peak_memory() -> Iterator[Callable[[], int]]:
+    """Bytes of Python objects at their most, beyond those before."""
+    gc.collect()
+    tracemalloc.start()
+    peaks: list[int] = []
+    try:
+        yield lambda: peaks[0]
+    finally:
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+
+def _trusted(folder: Path) -> Path:
+    path = folder / "trusted.pem"
+    AUTHORITY.cert_pem.write_to_path(str(path))
+    return path

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -15,9 +18,13 @@ import pytest
 
 from devtools.daemon import RunningDaemon, ask, serving
 from devtools.requirement import unavailable
+from sandbox.cli import home_daemon
 from sandbox.daemon.api_client import post
 from sandbox.daemon.event_stream import format_event
+from sandbox.daemon.place import DaemonRecord, find_owner, write_record
+from sandbox.errors import ErrorCode
 from sandbox.models import HomeEvent, HomeEventKind, JournalEntry
+from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("s-serve")  # one daemon
 
@@ -167,6 +174,31 @@ def ask_and_hang_up(home: Path, listener: socket.socket) -> bool:
         sent = connection.recv(10)
     client.wait(60)
     return sent != b""
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["forged", "control"])
+def test_s115_root_ends_no_process_that_another_users_home_names(tmp_path: Path, *, is_own: bool) -> None:
+    """The home's user holds its lock and names a process in it. Control: one of that user's own."""
+    if os.geteuid() != 0:
+        unavailable("only root can end the processes of others")
+    folder = tmp_path / "home" / "serve"
+    folder.mkdir(parents=True, mode=0o700)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    for path in (folder.parent, folder, folder / "lock"):
+        os.chown(path, _NOBODY, _NOBODY)
+    user = _NOBODY if is_own else 0
+    with subprocess.Popen(["sleep", "600"], user=user, group=user, extra_groups=[]) as named:
+        try:
+            write_record(lock, DaemonRecord(pid=named.pid, version="1", started_at=datetime.now(UTC)))
+            found = find_owner(folder.parent)
+            assert found is not None
+            with nullcontext() if is_own else refused(ErrorCode.POLICY_VIOLATION):
+                home_daemon._end(folder.parent, found)
+            assert (named.poll() is None) is not is_own
+        finally:
+            os.close(lock)
+            named.kill()
 
 
 def test_s116_no_other_user_gets_the_link_of_the_dashboard(daemon: RunningDaemon) -> None:

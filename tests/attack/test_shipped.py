@@ -25,6 +25,7 @@ from sandbox.attack.harness.verdict_samples import make_run, read_carelessly
 from sandbox.attack.selection import needs_engine
 from sandbox.attack.suites import (
     forged_receipts,
+    hostile_archives,
     hostile_artifacts,
     misleading_reports,
     misleading_text,
@@ -273,6 +274,8 @@ CARELESS_READERS: dict[str, tuple[Any, Callable[..., object], Sequence[str]]] = 
         lambda tree: "\n".join(f"- {change.test}" for check in tree.checks for change in check.changes),
         ["S108"],
     ),
+    "require_no_sparse_files": (hostile_archives, lambda *_: None, ["S166"]),
+    "hash_zip": (hostile_archives, lambda _: "h1:any", ["S167"]),
     "collect_artifacts": (hostile_artifacts, careless_collection, ["S114"]),
 }
 

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.transports.address import TOKEN_FILE, make_url, open_listener, parse_address, require_loopback
+from sandbox.agent.transports.body_room import BodyRoom
 from sandbox.agent.transports.lifelong_server import make_uvicorn
 from sandbox.agent.transports.mcp_endpoint import make_app
 from sandbox.agent.transports.shutdown import handle_signals
@@ -34,7 +35,7 @@ def serve_http(agent: Agent, address: str, token_file: Path | None, on_ready: Ca
     listener = open_listener(host, port)
     with listener:
         bound = int(listener.getsockname()[1])
-        app = RequireToken(make_app(agent, host, bound), token)
+        app = RequireToken(BodyRoom(make_app(agent, host, bound)), token)
         server = make_uvicorn(app, agent.workbench.end_network)
         with handle_signals(server.handle_exit):
             on_ready(make_url(host, bound) + "/mcp", path)

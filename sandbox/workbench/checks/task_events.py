@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sandbox.models import CheckId, CheckRun, StreamName, Task, TaskEvent, TaskEventKind, TaskStatus
 from sandbox.store import runs
-from sandbox.store.growing_files import read_from, size_of
+from sandbox.store.growing_files import read_from, read_lines_from, size_of
 from sandbox.store.home import Home
 from sandbox.store.journal import parse_entry
 from sandbox.store.records import find_task
@@ -127,10 +127,9 @@ class _Follower:
 
     def _read_journal(self) -> Iterator[TaskEvent]:
         path = self._home.journal(self._task.id)
-        while (chunk := read_from(path, self._journal_place, _MOST_BYTES)) and b"\n" in chunk:
-            whole = chunk[: chunk.rindex(b"\n") + 1]
-            self._journal_place += len(whole)
-            for line in whole.splitlines():
+        while (found := read_lines_from(path, self._journal_place, _MOST_BYTES))[1] > self._journal_place:
+            lines, self._journal_place = found
+            for line in lines.splitlines():
                 if (entry := parse_entry(line)) is not None:
                     yield self.event(TaskEventKind.OPERATION, operation=entry)
 

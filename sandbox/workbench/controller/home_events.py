@@ -19,13 +19,13 @@ from pathlib import Path
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import TASK_ID_PATTERN, HomeEvent, HomeEventKind, JournalEntry
-from sandbox.store.growing_files import read_from
+from sandbox.store.growing_files import read_lines_from
 from sandbox.store.home import Home
 from sandbox.store.journal import HOME_JOURNAL, LOCK_TIMEOUT_S, parse_entry, read_last_entries
 
 POLL_S = 0.5
 _MOST_BYTES = 1024**2
-"""Read of one journal at a time."""
+"""Read of one journal at a time. An entry that was written with all of its files has 1.3 MB at most."""
 
 _ANCHOR = "anchor"
 _ID = lazy_pattern(rf"({HOME_JOURNAL}|{TASK_ID_PATTERN.strip('^$')})/([0-9]{{1,15}})")
@@ -156,11 +156,13 @@ def _changed_at(path: Path) -> float:
 
 
 def _read_lines(home: Home, name: str, place: int) -> Iterator[JournalLine]:
-    """Whole lines after a place."""
-    chunk = read_from(home.journal(name), place, _MOST_BYTES)
-    for line in chunk[: chunk.rfind(b"\n") + 1].splitlines(keepends=True):
+    """Whole lines after a place. One that is too long, such as of a damaged journal, is passed over in parts."""
+    lines, end = read_lines_from(home.journal(name), place, _MOST_BYTES)
+    for line in lines.splitlines(keepends=True):
         place += len(line)
         yield JournalLine(name, place, next(_make_events(name, [parse_entry(line.rstrip(b"\n"))]), None))
+    if not lines and end > place:
+        yield JournalLine(name, end, None)
 
 
 def _make_events(name: str, entries: Iterable[JournalEntry | None]) -> Iterator[HomeEvent]:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import field
 from datetime import UTC, datetime
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
 
 _RESULT_MODULES = "sandbox.models."
-MAX_NAMES, MAX_FILES = 20, 200
+MAX_NAMES, MAX_FILES, MAX_FILES_BYTES = 20, 200, 256 * 1024
 UNSYNCED_OPERATIONS = frozenset({"patch", "edit", "write", "check", "fetch", "doctor"})
 """Entries that are not fsynced alone: the files of edits are fsynced, and a check has no effect (docs/adr/0013)."""
 
@@ -185,7 +185,7 @@ def _append_entry(services: Services, operation: Operation, result: str) -> None
         names=shorten_names((*operation.names, *evidence.names)),
         before=evidence.before,
         after=evidence.after,
-        files=evidence.files[:MAX_FILES],
+        files=shorten_files(evidence.files),
         allowed=services.permission,
         sent=operation.delivery,
         tenant=services.settings.container.tenant or None,
@@ -207,6 +207,17 @@ def _is_known_task(home: Home, task_id: str) -> bool:
 def shorten_names(names: Iterable[str]) -> tuple[str, ...]:
     """Clip, deduplicate and limit names. They come from callers, so they may be text that UTF-8 cannot encode."""
     return tuple(dict.fromkeys(clip_text(name) for name in names if name))[:MAX_NAMES]
+
+
+def shorten_files(files: Sequence[PatchedFile]) -> tuple[PatchedFile, ...]:
+    """The first files of an edit, together at most `MAX_FILES_BYTES` of an entry: followers read entries in pieces."""
+    kept, left = [], MAX_FILES_BYTES
+    for file in files[:MAX_FILES]:
+        left -= len(json.dumps(file.model_dump(mode="json")))
+        if left < 0:
+            break
+        kept.append(file)
+    return tuple(kept)
 
 
 def digest_arguments(arguments: Mapping[str, Any]) -> str:

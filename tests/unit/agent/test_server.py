@@ -6,16 +6,19 @@ import base64
 import json
 import os
 import re
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import mcp_types as types
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
+from sandbox.agent import prompt, resources
 from sandbox.agent.agent import Agent
 from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES
 from sandbox.agent.results import failure, success
@@ -643,6 +646,31 @@ def test_prompt_and_resources(desk: Desk, mode: str) -> None:
             await client.get_prompt("other")
 
     talk(agent_of(desk), session, mode)
+
+
+def test_s165_reads_of_agents_take_no_threads_of_persons(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages of persons are made in the default threads. However many reads wait, such as for a worker, these are
+    free. Control: a call without a limit of its own takes one.
+    """
+    release, default = threading.Event(), anyio.to_thread.current_default_thread_limiter
+    monkeypatch.setattr(resources, "_read_policy", lambda *_: str(release.wait(60)))
+    monkeypatch.setattr(prompt, "_describe_owner", lambda *_: str(release.wait(60)))
+    agent = agent_of(desk)
+
+    async def session(client: Client) -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(client.read_resource, "sandbox://policies/approvals")
+                group.start_soon(client.get_prompt, "repository-workbench", {"owner": desk.task.id})
+            while agent.threads.borrowed_tokens < 8:
+                await anyio.sleep(0.01)
+            assert default().borrowed_tokens == 0
+            group.start_soon(anyio.to_thread.run_sync, release.wait, 60)
+            while default().borrowed_tokens < 1:
+                await anyio.sleep(0.01)
+            release.set()
+
+    talk(agent, session)
 
 
 PROFILE_OF_AN_APPLICATION = r"""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncGenerator, Iterator
 from queue import Queue
 from typing import cast
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from sandbox.daemon import event_stream
@@ -50,3 +53,43 @@ def test_events_are_followed_again_after_too_many_files_were_open(
         hub.remove(got.put)
         hub.end()
     assert caplog.text.count("cannot be followed") == 2
+
+
+class Waiting:
+    """A home whose events cannot be followed yet, and whose journals are read for long."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    def follow_events(self) -> Iterator[HomeEvent | None]:
+        self.release.wait(DEADLINE_S)
+        yield None
+
+
+async def read_first(stream: AsyncGenerator[str, None]) -> None:
+    await anext(stream)
+
+
+def test_s165_listeners_that_wait_take_no_threads_of_persons() -> None:
+    """The pages of persons are made in the default threads."""
+    home = Waiting()
+    hub = EventHub(cast("Workbench", home))
+    default = anyio.to_thread.current_default_thread_limiter
+
+    async def listen() -> None:
+        with anyio.fail_after(DEADLINE_S):
+            streams = [cast("AsyncGenerator[str, None]", event_stream._write(hub, "")) for _ in range(4)]
+            async with anyio.create_task_group() as group:
+                for stream in streams:
+                    group.start_soon(read_first, stream)
+                while hub.threads.borrowed_tokens < 4:
+                    await anyio.sleep(0.01)
+                assert default().borrowed_tokens == 0
+                home.release.set()
+            for stream in streams:
+                await stream.aclose()
+
+    try:
+        anyio.run(listen)
+    finally:
+        hub.end()

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import hmac
 import json
 import socket
-from concurrent.futures import ThreadPoolExecutor
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
+import requests
 
 from sandbox.config import ServeSettings, WebhookSettings
+from sandbox.daemon import webhooks
 from sandbox.daemon.webhooks import Webhook
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import HomeEventKind
 from tests.unit.daemon.event_receiver import Receiver, make_event
+from tests.unit.forges.test_deadlines import saying
+
+if TYPE_CHECKING:
+    from sandbox.forges.first_answer import FirstAnswerSession
 
 KEY = "k" * 40
 
@@ -73,6 +83,59 @@ def test_a_receiver_that_refuses_connections_does_not_hold_the_end_and_gives_not
         assert sent.result(60) is False
     assert "event home/1 in" in caplog.text
     assert "home/2" not in caplog.text
+
+
+HEADS = {
+    "a byte now and then": [b"HTTP/1.1 200 OK\r\nX-Slow: ", *[b"x"] * 1000],
+    "not yet, and not yet": [b"HTTP/1.1 100 Continue\r\n\r\n"] * 1000,
+}
+
+
+@pytest.mark.parametrize("pieces", HEADS.values(), ids=HEADS)
+def test_s164_a_receiver_whose_answer_never_begins_is_given_up(
+    pieces: list[bytes], receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte is within the timeout of one read: the control is a session of the library."""
+    hook = make_hook(receiver, tmp_path)
+    monkeypatch.setattr(webhooks, "ATTEMPTS", 1)
+    monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.3)
+
+    def send(session: requests.Session) -> float:
+        with ThreadPoolExecutor(1) as thread, saying(pieces, 0.02) as url:  # for 20 s
+            hook._settings = hook._settings.model_copy(update={"url": url})
+            hook._session, begun = cast("FirstAnswerSession", session), time.monotonic()
+            wait([thread.submit(hook.hand_on, make_event(HomeEventKind.PUSH, 1))], timeout=3)
+            return time.monotonic() - begun
+
+    ours = hook._session
+    assert send(requests.Session()) >= 3, "void: a careless client waits"
+    assert send(ours) < 3
+
+
+def test_s164_the_body_of_an_answer_is_not_read(receiver: Receiver, tmp_path: Path) -> None:
+    """Also of a redirect, which `requests` would unpack into memory; and no cookie is kept."""
+    unpacked = 32 * 1024**2
+    bomb = gzip.compress(bytes(unpacked), 9)
+    head = "HTTP/1.1 302 Found\r\nLocation: /x\r\nSet-Cookie: a=b\r\nContent-Encoding: gzip\r\n"
+    hook = make_hook(receiver, tmp_path)
+
+    def send(session: requests.Session) -> tuple[int, int]:
+        hook._session = cast("FirstAnswerSession", session)
+        with saying([f"{head}Content-Length: {len(bomb)}\r\n\r\n".encode() + bomb], 0.0) as url:
+            hook._settings = hook._settings.model_copy(update={"url": url})
+            tracemalloc.start()
+            try:
+                with pytest.raises(requests.HTTPError, match="status 302"):
+                    hook._post(make_event(HomeEventKind.PUSH, 1), b"{}")
+                return tracemalloc.get_traced_memory()[1], len(session.cookies)
+            finally:
+                tracemalloc.stop()
+
+    ours = hook._session
+    peak, cookies = send(requests.Session())
+    assert (peak > unpacked, cookies) == (True, 1), "void: a careless client unpacks it"
+    peak, cookies = send(ours)
+    assert (peak < unpacked / 8, cookies) == (True, 0)
 
 
 def test_a_secret_that_others_can_read_is_refused(receiver: Receiver, tmp_path: Path) -> None:

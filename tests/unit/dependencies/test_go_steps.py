@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import subprocess
+import tracemalloc
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from devtools.coderegistries import hash_files, make_module
+from sandbox.attack.suites.hostile_archives import make_distant_list
 from sandbox.dependencies import go_hashes
 from sandbox.dependencies import go_steps as steps
 from sandbox.dependencies.go_hashes import hash_module_file, hash_zip
@@ -139,6 +141,46 @@ def test_a_zip_that_would_fill_memory_is_no_zip(tmp_path: Path, monkeypatch: pyt
             patch.setattr(go_hashes, limit, value)
             with pytest.raises(ValueError, match="more than"):
                 hash_zip(path)
+
+
+def test_s167_a_zip_whose_list_is_elsewhere_is_no_zip(tmp_path: Path) -> None:
+    """Behind the longest comment, where only Python's reader looks. Control: that reader finds the list."""
+    path = tmp_path / "zip"
+    count = 1000
+    path.write_bytes(make_distant_list(count))
+    with zipfile.ZipFile(path) as archive:
+        assert len(archive.infolist()) == count, "void"
+    with pytest.raises(ValueError, match="no zip, or one for more than 4 GB"):
+        hash_zip(path)
+
+
+def test_s167_a_method_that_takes_memory_as_it_likes_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("a", b"0" * 1000)
+    content = bytearray(path.read_bytes())
+    content[36:40] = (256 * 1024**2).to_bytes(4, "little")  # the size of the dictionary: 4 GiB at most
+    path.write_bytes(content)
+    peaks = []
+    for read in (_read_all, _hash_or_refuse):
+        tracemalloc.start()
+        try:
+            read(path)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[0] > 256 * 1024**2, "void: Python's reader takes it"
+    assert peaks[1] < 1024**2
+
+
+def _read_all(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        archive.read("a")
+
+
+def _hash_or_refuse(path: Path) -> None:
+    with pytest.raises(ValueError, match="does not read"):
+        hash_zip(path)
 
 
 @pytest.mark.parametrize("script", [steps.STEPS.fetch.script, steps.STEPS.install.script])

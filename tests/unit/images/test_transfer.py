@@ -12,6 +12,7 @@ from typing import IO, Any, cast
 
 import pytest
 
+from sandbox.attack.suites.hostile_archives import hide_in_directory
 from sandbox.config import ImageSettings
 from sandbox.errors import ErrorCode
 from sandbox.images import ImageBuildContext, build, list_images
@@ -244,6 +245,9 @@ HOSTILE: dict[str, Change] = {
         lambda f, m, c: add_layer(f, m, c, pax_layer({"GNU.sparse.realsize": "9" * 12}))
     ),
     "a size by a record": with_python(lambda f, m, c: add_layer(f, m, c, pax_layer({"size": "99999"}))),
+    "a sparse file in a directory": with_python(
+        lambda f, m, c: add_layer(f, m, c, hide_in_directory(pax_layer({"GNU.sparse.realsize": "9" * 12})))
+    ),
     "a layer that is missing": with_python(lambda f, m, c: f.pop(blob_path(m["layers"][-1]["digest"]))),
     "a file that nothing names": lambda files: files.update({f"blobs/sha256/{'0' * 64}": b"x"}),
     "a file of another kind": lambda files: files.update({"etc/passwd": b"x"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import uuid
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.models import Actor, HomeEventKind, JournalEntry
+from sandbox.models import Actor, ChangeKind, HomeEventKind, JournalEntry, PatchedFile
+from sandbox.store import growing_files
 from sandbox.workbench import Workbench
+from sandbox.workbench.controller import home_events, journaling
 from sandbox.workbench.controller.home_events import make_event
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
@@ -53,6 +56,47 @@ def test_half_a_line_is_left_for_the_next_look(upstream: Upstream, tmp_path: Pat
             stream.write(part)
         event = next(following)
         assert (event.operation.operation if event else None) == expected
+
+
+def test_s169_an_edit_of_many_long_names_does_not_end_the_events_of_its_task(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    """Also not one that an earlier version wrote with all of its files: its line is longer than one look reads."""
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    following, watching = desk.workbench.follow_events(poll_s=0.0), desk.workbench.look_at_task(desk.task.id, 0.0)
+    assert (next(following), next(watching)) == (None, None)
+    file = PatchedFile(
+        path="b" + "é" * 511, old_path="a" + "é" * 511, kind=ChangeKind.RENAMED, sha256_before=None, sha256_after=None
+    )
+    files = (file,) * journaling.MAX_FILES
+    journal = desk.home / f"repositories/journal/{desk.task.id}.jsonl"
+    for written in (files, journaling.shorten_files(files)):
+        entry = {**json.loads(journal.read_bytes().splitlines()[0]), "operation": "patch", "files": []}
+        entry["files"] = [one.model_dump(mode="json") for one in written]
+        line = f"{json.dumps(entry)}\n".encode()
+        assert (len(line) > home_events._MOST_BYTES) is (written is files), "void"
+        with journal.open("ab") as stream:
+            stream.write(line)
+        desk.workbench.snapshot(desk.task.id, "after")
+        found = [event.operation.operation for event in iter(lambda: next(following), None) if event is not None]
+        assert found == ["patch", "snapshot"]
+        seen = [event.operation for event in iter(lambda: next(watching), None) if event is not None]
+        assert [entry.operation for entry in seen if entry is not None] == found, "of this task alone, too"
+
+
+def test_s169_a_line_without_an_end_is_passed_over(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    line = (desk.home / f"repositories/journal/{desk.task.id}.jsonl").read_bytes().splitlines(keepends=True)[0]
+    monkeypatch.setattr(home_events, "_MOST_BYTES", 1024)
+    assert growing_files.LONGEST_LINES * 1024 < 20_000, "void"
+    following = desk.workbench.follow_events(poll_s=0.0)
+    assert next(following) is None
+    with (desk.home / f"repositories/journal/{desk.task.id}.jsonl").open("ab") as stream:
+        stream.write(b"x" * 20_000 + b"\n" + line)
+    found = [next(following) for _ in range(8)]
+    assert [event.operation.operation for event in found if event is not None] == ["create"]
 
 
 def test_what_came_after_an_event_is_listed_from_all_journals(upstream: Upstream, tmp_path: Path) -> None:
