@@ -28,7 +28,7 @@ _CONTROLLERS = {
 """What enforces the limits of `GET /info` in control groups of version 2."""
 
 UNSUPPORTED_HINT = (
-    "Podman is supported from version 4.3 on, as root, at a unix socket of this host (docs/hardening.md). Or use "
+    "Podman is supported from version 4.3 on, at a unix socket of this host (docs/hardening.md). Or use "
     "Docker Engine 20.10 or newer: point engine.host or DOCKER_HOST at its socket."
 )
 
