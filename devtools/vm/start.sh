@@ -62,6 +62,7 @@ start_engine() {
         for image in /opt/matrix-images/*.tar; do docker load --quiet --input "$image" >&2; done
       else
         as_user systemd-run --user --quiet podman system service --time=0 "$DOCKER_HOST" >&2
+        for image in /opt/matrix-images/*.tar; do as_user podman load --quiet --input "$image" >&2; done
       fi
       ;;
   esac

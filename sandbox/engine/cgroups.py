@@ -92,6 +92,11 @@ class Counters:
         )
 
 
+def find_delegated_group(uid: int) -> Path:
+    """The group of version 2 that a user's systemd, and so a rootless engine, has for itself. It may not exist."""
+    return CGROUP_ROOT / "user.slice" / f"user-{uid}.slice" / f"user@{uid}.service"
+
+
 def find_cgroups(container_pid: int, root: Path = CGROUP_ROOT, proc: Path = Path("/proc")) -> CgroupPaths | None:
     """Find the control groups of a process of the container; None when it has ended or its groups are not visible."""
     try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sandbox.engine.cgroups import CGROUP_ROOT, find_delegated_group
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.products import Product, complete_podman_info
 from sandbox.engine.quarantine_store import QuarantineStore
@@ -26,7 +26,6 @@ else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
     urllib3 = LazyModule("urllib3")
 
 UNIX = "unix://"
-_CONTROLLERS = Path("/sys/fs/cgroup/cgroup.controllers")
 _TIMEOUT_ERRORS = (TimeoutError, BlockingIOError)
 """Signs of a busy engine on a unix socket. Without a listener the connection fails at once; a full queue blocks it."""
 
@@ -59,7 +58,7 @@ class DockerApi:
         with translate_errors("read the engine's information"):
             info: dict[str, Any] = self.api.info()
             if self.product is Product.PODMAN:
-                info = complete_podman_info(info, self.api.version(), os.path.isfile, _read_controllers())
+                info = complete_podman_info(info, self.api.version(), os.path.isfile, _read_controllers(info))
         return info
 
     def close(self) -> None:
@@ -67,10 +66,13 @@ class DockerApi:
         self.api.close()
 
 
-def _read_controllers() -> list[str]:
-    """The controllers of control groups of version 2 that this host has."""
+def _read_controllers(info: Mapping[str, Any]) -> list[str]:
+    """The controllers of control groups of version 2 that an engine of this host may use; a rootless one has those that
+    are delegated to its user.
+    """
+    group = find_delegated_group(os.geteuid()) if info.get("Rootless") else CGROUP_ROOT
     try:
-        return _CONTROLLERS.read_text().split()
+        return (group / "cgroup.controllers").read_text(encoding="ascii").split()
     except OSError:
         return []
 

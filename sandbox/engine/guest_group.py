@@ -26,7 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.byte_sizes import format_bytes
-from sandbox.engine.cgroups import CGROUP_ROOT, UNLIMITED, CgroupPaths, read_held_memory, read_memory_limit
+from sandbox.engine.cgroups import (
+    CGROUP_ROOT,
+    UNLIMITED,
+    CgroupPaths,
+    find_delegated_group,
+    read_held_memory,
+    read_memory_limit,
+)
 from sandbox.engine.products import is_podman
 from sandbox.engine.user_maps import is_rootless
 from sandbox.errors import ErrorCode, SandboxError
@@ -150,8 +157,7 @@ def read_group_host(info: Mapping[str, Any]) -> GroupHost | None:
     if not is_rootless(info):
         parents = _PODMAN_PARENTS if is_podman(info) else _DEFAULT_PARENTS
         return GroupHost(driver, int(version), default_parent=parents[driver])
-    uid = os.geteuid()
-    delegated = CGROUP_ROOT / "user.slice" / f"user-{uid}.slice" / f"user@{uid}.service"
+    delegated = find_delegated_group(os.geteuid())
     return GroupHost(driver, int(version), delegated, run_user_systemctl, "user.slice") if driver == "systemd" else None
 
 

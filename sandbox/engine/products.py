@@ -28,7 +28,7 @@ _CONTROLLERS = {
 """What enforces the limits of `GET /info` in control groups of version 2."""
 
 UNSUPPORTED_HINT = (
-    "Podman is supported from version 4.3 on, as root, at a unix socket of this host (docs/hardening.md). Or use "
+    "Podman is supported from version 4.3 on, at a unix socket of this host (docs/hardening.md). Or use "
     "Docker Engine 20.10 or newer: point engine.host or DOCKER_HOST at its socket."
 )
 
@@ -70,9 +70,10 @@ def complete_podman_info(
     """Add to Podman's `GET /info` what Docker's says: the version of runc, from `GET /version`, only the runtime that
     guests can have, and the limits. Podman lists all runtimes that it knows, takes the name of one with a request, and
     gives each guest its default (seen: 4.3.1, 5.8.6). For limits it looks for the files of control groups of version 1
-    (containers/common, pkg/sysinfo; seen: 5.4.2), so it says on version 2 that there are none.
+    (containers/common, pkg/sysinfo; seen: 5.4.2), so it says on version 2 that there are none, and of a rootless one on
+    version 1 (seen: 4.3.1) that there are all, where it may use none.
 
-    `has_file`: whether a path is that of a file of its host. `controllers`: those of its root control group.
+    `has_file`: whether a path is that of a file of its host. `controllers`: of version 2, those that it may use.
     """
     default = info.get("DefaultRuntime")
     runtimes = {
@@ -80,8 +81,8 @@ def complete_podman_info(
         for name, runtime in (info.get("Runtimes") or {}).items()
         if default in (None, name) and isinstance(runtime, dict) and has_file(str(runtime.get("path")))
     }
-    has_second = str(info.get("CgroupVersion")) == "2" and not info.get("Rootless")
-    limits = {name: controller in controllers for name, controller in _CONTROLLERS.items()} if has_second else {}
+    is_told = str(info.get("CgroupVersion")) != "2" and not info.get("Rootless")
+    limits = {} if is_told else {name: controller in controllers for name, controller in _CONTROLLERS.items()}
     return {**info, **limits, "Runtimes": runtimes, "RuncCommit": {"ID": _find_runc(version)}}
 
 

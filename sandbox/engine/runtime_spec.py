@@ -29,6 +29,7 @@ _OWN_FILES = frozenset({"/run/.containerenv", "/etc/hostname"})
 _NAMESPACES = frozenset({"pid", "network", "ipc", "uts", "mount", "cgroup"})
 _OWN_SYSCTLS = frozenset({"net.ipv4.ping_group_range"})
 _OWN_LIMITS = frozenset({"RLIMIT_NPROC"})
+_ROOT_OF_NAMESPACE = "0:0"
 _DEVICE_RULES = {"allow": False, "access": "rwm"}
 
 Spec = Mapping[str, Any]
@@ -40,7 +41,7 @@ def find_spec_differences(options: Mapping[str, Any], spec: Spec) -> tuple[str, 
         [
             *_process_differences(options, spec.get("process") or {}),
             *_mount_differences(options["HostConfig"], spec.get("mounts") or []),
-            *_linux_differences(options["HostConfig"], spec.get("linux") or {}),
+            *_linux_differences(options, spec.get("linux") or {}),
             *_other_differences(options, spec),
         ]
     )
@@ -124,7 +125,8 @@ def _is_wanted_mount(mount: Spec, bind: Mapping[str, Any] | None, tmpfs: str | N
     return kind == _OWN_MOUNTS.get(mount["destination"])
 
 
-def _linux_differences(host: Mapping[str, Any], linux: Spec) -> Iterator[str]:
+def _linux_differences(options: Mapping[str, Any], linux: Spec) -> Iterator[str]:
+    host = options["HostConfig"]
     yield from _namespace_differences(host, linux.get("namespaces") or [])
     for name, wanted in (("maskedPaths", host["MaskedPaths"]), ("readonlyPaths", host["ReadonlyPaths"])):
         if not set(wanted) <= set(linux.get(name) or ()):
@@ -134,7 +136,7 @@ def _linux_differences(host: Mapping[str, Any], linux: Spec) -> Iterator[str]:
         yield "linux.sysctl"
     if linux.get("devices"):
         yield "linux.devices"
-    yield from _resource_differences(host, linux.get("resources") or {})
+    yield from _resource_differences(options, linux.get("resources") or {})
     if not _is_below(str(linux.get("cgroupsPath") or ""), host["CgroupParent"]):
         yield "linux.cgroupsPath"
     if not is_same_filter(json.loads(read_seccomp({"HostConfig": host})), linux.get("seccomp") or {}):
@@ -150,13 +152,15 @@ def _namespace_differences(host: Mapping[str, Any], namespaces: list[dict[str, A
         yield "linux.namespaces: not its own"
 
 
-def _resource_differences(host: Mapping[str, Any], found: Spec) -> Iterator[str]:
-    for kind, limits in resource_limits(host).items():
+def _resource_differences(options: Mapping[str, Any], found: Spec) -> Iterator[str]:
+    for kind, limits in resource_limits(options["HostConfig"]).items():
         seen = found.get(kind) or {}
         yield from (f"linux.resources.{kind}.{name}" for name, value in limits.items() if seen.get(name) != value)
     if (found.get("memory") or {}).get("disableOOMKiller"):
         yield "linux.resources.memory.disableOOMKiller"
-    if found.get("devices") != [_DEVICE_RULES]:
+    # Guests are root of a namespace only with a rootless engine, which may not set rules for devices: there no device
+    # can be made, and its user may open the host's in any case.
+    if found.get("devices") != [_DEVICE_RULES] and (options["User"] != _ROOT_OF_NAMESPACE or found.get("devices")):
         yield "linux.resources.devices"
 
 

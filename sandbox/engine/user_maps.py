@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sandbox.engine.products import is_podman
 from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_pattern import lazy_pattern
@@ -41,21 +40,16 @@ IdPair = tuple[int, int]
 
 def is_rootless(info: Mapping[str, Any]) -> bool:
     """Whether an ordinary user runs the engine, from `GET /info`."""
-    return _has(info, "rootless")
+    return _has(info, "rootless") or info.get("Rootless") is True  # Podman 4.3 says only the latter
 
 
 def find_first_ids(info: Mapping[str, Any], users: UserIds, own: IdPair | None = None) -> IdPair:
     """The host's uid and gid of the guests' 0, from `GET /info`: (0, 0) for an engine that maps none.
 
     `own`: the controller's uid and gid; None: those of this process. Raises: `engine_unavailable` for an engine with a
-    range that cannot be used, for a container policy with ids outside of it, for a rootless engine of another user or
-    without limits, and for a rootless Podman.
+    range that cannot be used, for a container policy with ids outside of it, and for a rootless engine of another user
+    or without limits.
     """
-    if is_rootless(info) and is_podman(info):
-        raise _unusable_error(
-            "Podman is rootless, which is not supported yet",
-            "Use Podman as root (`systemctl start podman.socket`), rootless Docker, or Docker (docs/hardening.md).",
-        )
     if is_rootless(info):
         return _find_rootless(info, users, own or (os.geteuid(), os.getegid()))
     if not _has(info, "userns"):

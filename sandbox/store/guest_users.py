@@ -190,7 +190,7 @@ class GuestUsers:
         return self.folder / str(uid)
 
     def _entries(self) -> Iterator[Path]:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, PermissionError):  # that of root's controllers, in which no other user has ids
             yield from self.folder.iterdir()
 
     @contextmanager

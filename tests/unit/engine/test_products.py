@@ -72,7 +72,7 @@ def test_only_runtimes_that_are_there_are_listed_and_runc_has_its_packages_versi
         ({"CgroupVersion": "2"}, ["cpu", "memory", "pids"], (True, True, False)),
         ({"CgroupVersion": "2"}, [], (False, False, False)),
         ({"CgroupVersion": "1"}, [], (False, False, False)),  # as it says
-        ({"CgroupVersion": "2", "Rootless": True}, ["cpuset", "cpu", "memory", "pids"], (False, False, False)),
+        ({"CgroupVersion": "2", "Rootless": True}, ["cpu", "memory", "pids"], (True, True, False)),
     ],
 )
 def test_limits_of_podman_on_control_groups_of_version_2_are_those_of_the_kernel(
@@ -92,14 +92,31 @@ def test_podman_has_one_runtime_that_its_api_can_give_guests(default: str) -> No
     assert list(absent["Runtimes"]) == []
 
 
-def test_s15_a_rootless_podman_is_refused_by_name() -> None:
-    """Control: rootless Docker, which says the same of itself, is the controller's own user."""
-    rootless = {**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]}
-    with pytest.raises(SandboxError, match="Podman is rootless") as caught:
-        find_first_ids(rootless, UserIds(), (1000, 1000))
+ROOTLESS = {
+    "5.4.2": {"SecurityOptions": ["name=seccomp", "name=rootless"], "Rootless": True},
+    "4.3.1": {"Rootless": True},
+}
+
+
+@pytest.mark.parametrize("said", ROOTLESS.values(), ids=ROOTLESS)
+@pytest.mark.parametrize(
+    ("version", "delegated"), [("1", ("memory", "cpu", "pids")), ("2", ("memory", "pids")), ("2", ())]
+)
+def test_s15_a_rootless_podman_without_limits_is_refused_by_name(
+    said: dict[str, Any], version: str, delegated: tuple[str, ...]
+) -> None:
+    """With groups of version 1 it says that it has all limits, and runs guests without any (seen: 4.3.1). Control: with
+    what systemd delegates to a user's engine its guests are that user.
+    """
+    asked = {**INFO, **said, "CgroupVersion": version, "MemoryLimit": True, "CpuCfsQuota": True, "PidsLimit": True}
+    info = complete_podman_info(asked, VERSION, bool, delegated if version == "2" else ())
+    with pytest.raises(SandboxError, match="rootless and cannot limit guests") as caught:
+        find_first_ids(info, UserIds(), (1000, 1000))
     assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
-    del rootless["BuildahVersion"]
-    assert find_first_ids(rootless, UserIds(), (1000, 1000)) == (1000, 1000)
+
+    info = complete_podman_info({**asked, "CgroupVersion": "2"}, VERSION, bool, ("memory", "cpu", "pids"))
+    assert find_first_ids(info, UserIds(), (1000, 1000)) == (1000, 1000)
+    assert not info["CPUSet"]
 
 
 def test_guests_outside_of_our_group_are_looked_for_where_podman_puts_them() -> None:

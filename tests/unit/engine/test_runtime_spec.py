@@ -42,6 +42,18 @@ def test_what_podman_made_of_the_request_is_the_request(options: dict[str, Any],
     assert find_spec_differences(options, spec) == ()
 
 
+def test_a_rootless_engine_has_no_rules_for_devices(options: dict[str, Any], spec: dict[str, Any]) -> None:
+    """Control: without them any other guest may open what it finds or makes."""
+    del spec["linux"]["resources"]["devices"]
+    assert find_spec_differences(options, spec) == ("linux.resources.devices",)
+
+    options["User"] = "0:0"
+    spec["process"]["user"] = {"uid": 0, "gid": 0}
+    assert find_spec_differences(options, spec) == ()
+    spec["linux"]["resources"]["devices"] = [{"allow": True, "access": "rwm"}]
+    assert find_spec_differences(options, spec) == ("linux.resources.devices",)
+
+
 def find_mount(spec: dict[str, Any], target: str) -> dict[str, Any]:
     found: dict[str, Any] = next(mount for mount in spec["mounts"] if mount["destination"] == target)
     return found

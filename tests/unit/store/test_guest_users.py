@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -164,6 +166,27 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_names_the_setting(make: M
         make().lease("a", synced=False)
     assert caught.value.code is ErrorCode.INTERNAL
     assert "container.users_folder" in caught.value.hint
+
+
+AS_ANOTHER_USER = """
+import os, sys
+from pathlib import Path
+from sandbox.store.guest_users import GuestUsers
+users = GuestUsers(Path(sys.argv[1]), range(10, 20), Path("/"))
+if os.geteuid() == 0:
+    os.setresuid(1, 1, 1)
+print(users.release_of_missing_homes(), users.list_leases())
+"""
+
+
+def test_another_user_has_no_ids_in_a_folder_of_root(make: Make, tmp_path: Path) -> None:
+    """It may not read them (seen: the attacks of `doctor` ended with a traceback for each user but root)."""
+    folder = make("one").folder
+    make("one").lease("task", synced=False)
+    folder.chmod(0)
+    argv = [sys.executable, "-c", AS_ANOTHER_USER, str(folder)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[] []\n", "")
 
 
 @pytest.mark.parametrize(
