@@ -68,8 +68,10 @@ class DockerApi:
 
 def _read_controllers(info: Mapping[str, Any]) -> list[str]:
     """The controllers of control groups of version 2 that an engine of this host may use; a rootless one has those that
-    are delegated to its user.
+    are delegated to its user, if it asks that user's systemd for groups.
     """
+    if info.get("Rootless") and info.get("CgroupDriver") != "systemd":
+        return []
     group = find_delegated_group(os.geteuid()) if info.get("Rootless") else CGROUP_ROOT
     try:
         return (group / "cgroup.controllers").read_text(encoding="ascii").split()
