@@ -224,6 +224,7 @@ _PERL = _IMPORTS[-1]
 _ADD = {
     _IMPORTS[0]: "add its package to the extra or dependency group `test`, or to `needs` of a profile",
     _IMPORTS[1]: "add its package to devDependencies, or to `needs` of a profile",
+    _PERL: "add it to the cpanfile, to TEST_REQUIRES of Makefile.PL, or to `needs` of a profile",
 }
 """By the message about a missing module: how it is added."""
 
@@ -259,8 +260,10 @@ def find_symptom(lines: Iterable[str], is_declared: IsDeclared, without: str = "
 def _name_packages(symptom: Cause, lines: Iterable[str]) -> Cause:
     """The cause with the Debian packages of all Perl modules that the lines miss."""
     found = dict.fromkeys(guess_package(match[1]) for line in lines if (match := _PERL.match(line)))
-    names = ", ".join(list(found)[:_MAX_MODULES])
-    return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {_ADD_PACKAGES.format(names)}"})
+    way = _ADD_PACKAGES.format(", ".join(list(found)[:_MAX_MODULES]))
+    if symptom.kind is _UNKNOWN:  # not declared
+        way = f"{_ADD[_PERL]}, or {way}"
+    return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {way}"})
 
 
 def find_missing_command(lines: Iterable[str], exit_code: int | None, without: str = "") -> Cause | None:
@@ -337,7 +340,8 @@ def _match_import(line: str, is_declared: IsDeclared, without: str) -> Cause | N
     found = next((match for pattern in _IMPORTS if (match := pattern.match(line))), None)
     if found is None:
         return None
-    module, add = found[1], _ADD.get(found.re, "")
+    module = found[1]
+    add = "" if found.re is _PERL else _ADD[found.re]  # `_name_packages` has more ways
     if without:  # also one that the project does not declare: its packages need others
         return Cause(kind=_ENVIRONMENT, sentence=f"there is no module '{module}': {without}")
     if is_declared(module):

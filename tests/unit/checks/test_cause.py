@@ -138,6 +138,8 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
         "add libmoose-perl, libpath-tiny-perl, libwww-perl to `packages` of the repository ("
         in why(said, declared=("Moose::Role",)).sentence
     )
+    assert "the project does not declare it: add it to the cpanfile, to TEST_REQUIRES of" in why(said).sentence
+    assert "the cpanfile" not in why(said, declared=("Moose::Role",)).sentence
 
 
 @pytest.mark.parametrize(
