@@ -108,7 +108,14 @@ def test_s152_an_archive_is_used_only_with_the_sha256_of_checksums_which_is_neve
     assert (bench.root / "archives/EXAMPLE%2FEvil-1.0.tar.gz").exists(), "void: the code does not work"
     found = bench.run(PROJECT, "code")
     assert found.verified, (found.runs[0].stderr_tail, bench.lines)
-    assert [package.name for package in details(bench).layer.packages] == ["EXAMPLE/Widget"]
+    layer = details(bench).layer
+    assert ([package.name for package in layer.packages], layer.left_out) == (["EXAMPLE/Widget"], ())
+
+
+def list_usual_files(name: str) -> dict[str, str]:
+    """Those of a distribution that can be installed."""
+    script = f"use ExtUtils::MakeMaker;\nWriteMakefile(NAME => '{name}', VERSION => '1.0');\n"
+    return {f"{name}-1.0/Makefile.PL": script, f"{name}-1.0/lib/{name}.pm": f"package {name};\n1;\n"}
 
 
 def test_s153_names_in_meta_are_no_options_and_archives_write_only_their_own_folder(bench: Bench) -> None:
@@ -120,13 +127,16 @@ def test_s153_names_in_meta_are_no_options_and_archives_write_only_their_own_fol
     mirror = bench.registry
     mirror.add(WIDGET, make_distribution("Widget", "1.0", {}, names), {"Widget": "1.0"})
     mirror.add("E/EX/EXAMPLE/Gadget-1.0.tar.gz", make_distribution("Gadget", "1.0", {}), {"Gadget": "1.0"})
-    linked = make_tar({"Linked-1.0/up/escaped": "x"}, {"Linked-1.0/up": "../../.."})
+    linked = make_tar(list_usual_files("Linked"), {"Linked-1.0/up": "../../.."})
     mirror.add("E/EX/EXAMPLE/Linked-1.0.tar.gz", linked, {"Linked": "1.0"})
-    mirror.add("E/EX/EXAMPLE/Outside-1.0.tar.gz", make_tar({"../../layer/lib/x": "x"}), {"Outside": "1.0"})
+    outside = list_usual_files("Outside") | {"../../root/sandbox-layers/perl/lib/perl5/Escaped.pm": "1;\n"}
+    mirror.add("E/EX/EXAMPLE/Outside-1.0.tar.gz", make_tar(outside), {"Outside": "1.0"})
     found = bench.run(PROJECT)
     assert found.verified, (found.runs[0].stderr_tail, bench.lines)
-    layer = details(bench).layer
+    shown = details(bench)
+    layer = shown.layer
     assert [package.name for package in layer.packages] == ["EXAMPLE/Gadget", "EXAMPLE/Widget"]
+    assert not any(name in shown.resolutions[0].selection for name in names if not name.isalpha())
     assert layer.left_out == ("EXAMPLE%2FLinked-1.0.tar.gz", "EXAMPLE%2FOutside-1.0.tar.gz")
     (tree,) = bench.trees
     assert {path.name for path in tree.rglob("*") if path.is_file()} == {"Gadget.pm", "Widget.pm"}
