@@ -160,7 +160,7 @@ def _add_statement(collection: Collection, wishes: list[PerlWish], words: list[_
     is_name = words[at].kind == "value" or words[at + 1 : at + 2] == [_Word("mark", "=>")]
     values = words[at : at + 1] + [word for word in words[at + 1 :] if word.kind != "mark"] if at and is_name else []
     marks = {word.text for word in words[1:] if word.kind == "mark"}
-    shown = " ".join(word.text for word in words[:8])
+    shown = " ".join(word.text for word in words[:8] if word.text not in {",", ";", "=>"})
     if not values or marks - {"=>", ",", ";", "(", ")"}:
         return collection.refuse(shown, RefusalReason.SYNTAX, path)
     module, rest = values[0].text, values[1:]

@@ -195,7 +195,13 @@ def test_an_archive_is_described_by_its_name() -> None:
 
 
 HEAPS = ("'\\", '"', "q(", "=a\n", "{", "requires ", "requires {", "requires 'A', ", "on x => sub {", "PREREQ_PM => {")
-MORE_HEAPS = ("requires => {'A' => 1, ", "  A: 1\n", "[Prereqs]\nA = 1\n", "  A-1\n    pathname: x\n      A 1\n", " " * 9)
+MORE_HEAPS = (
+    "requires => {'A' => 1, ",
+    "  A: 1\n",
+    "[Prereqs]\nA = 1\n",
+    "  A-1\n    pathname: x\n      A 1\n",
+    " " * 9,
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
