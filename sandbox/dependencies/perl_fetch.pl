@@ -92,15 +92,26 @@ sub is_in_image {
 sub look_up {
     my %wanted = map { $_ => 1 } grep { !exists $indexed{$_} } @_;
     return unless %wanted;
-    download( 'modules/02packages.details.txt.gz', 'index.gz', $INDEX_BYTES ) unless -e 'index.gz';
+    fetch_index() unless -e 'index.txt';
     @indexed{ keys %wanted } = ();
-    my $lines = IO::Uncompress::Gunzip->new( 'index.gz', MultiStream => 1 ) or die "The index is no gzip file\n";
-    my $read  = 0;
-    while ( defined( my $line = $lines->getline ) ) {
-        die "The index is too large\n" if ( $read += length $line ) > $INDEX_TEXT_BYTES;
+    open my $lines, '<:raw', 'index.txt' or die "index.txt: $!\n";
+    while ( my $line = <$lines> ) {
         my ( $module, $version, $path ) = split ' ', $line, 4;
         $indexed{$module} = [ $version, $path ] if defined $path && $wanted{$module};
     }
+}
+
+sub fetch_index {
+    download( 'modules/02packages.details.txt.gz', 'index.gz', $INDEX_BYTES );
+    my $packed = IO::Uncompress::Gunzip->new( 'index.gz', MultiStream => 1 ) or die "The index is no gzip file\n";
+    open my $out, '>:raw', 'index.txt' or die "index.txt: $!\n";
+    my ( $size, $block ) = (0);
+    while ( my $length = $packed->read( $block, 1 << 20 ) ) {
+        die "The index is damaged\n" if $length < 0;
+        die "The index is too large\n" if ( $size += $length ) > $INDEX_TEXT_BYTES;
+        print {$out} $block or die "index.txt: $!\n";
+    }
+    close $out or die "index.txt: $!\n";
 }
 
 sub choose_path {
@@ -235,7 +246,7 @@ sub write_selection {
     my $locks = grep { $locked{$_} } keys %ranges;
     my @said;
     push @said, 'locked: ' . $locks . ' modules' if $locks;
-    push @said, 'the newest of the index, which knows no dates' if -e 'index.gz';
+    push @said, 'the newest of the index, which knows no dates' if -e 'index.txt';
     push @said, 'of the image: ' . keys(%in_image) . ' modules' if %in_image;
     push @said, @notes;
     open my $out, '>', 'selection.txt' or die "selection.txt: $!\n";

@@ -168,6 +168,20 @@ def test_the_lock_file_of_carton_decides_also_for_what_the_image_has(bench: Benc
     assert found.verified, (bench.lines, bench.remarks, found.runs[-1].stdout_tail)
 
 
+def test_a_damaged_index_is_said_and_not_taken_for_a_short_one(bench: Bench) -> None:
+    """Control: whole, it is used."""
+    mirror = bench.registry
+    mirror.add("E/EX/EXAMPLE/Widget-1.0.tar.gz", make_distribution("Widget", "1.0", {}), {"Widget": "1.0"})
+    place = "/modules/02packages.details.txt.gz"
+    files = {"cpanfile": "requires 'Widget';\n", "t/a.t": "use Test::More; use_ok 'Widget';\ndone_testing;\n"}
+    whole = mirror.files[place]
+    mirror.files[place] = whole[: len(whole) // 2]
+    assert not bench.run(files, "cut").verified
+    assert any("The index is damaged" in line for line in bench.remarks), bench.remarks
+    mirror.files[place] = whole
+    assert bench.run(files, "whole").verified
+
+
 def test_a_project_of_dist_zilla_gets_what_its_files_use(bench: Bench) -> None:
     mirror = bench.registry
     for name in ("Widget", "Gadget"):
