@@ -73,6 +73,7 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "meson-program": (1, ENVIRONMENT, "'nosuchprog'"),
     "meson-subproject": (1, ENVIRONMENT, "subproject"),
     "vitest-own-folder": (1, ENVIRONMENT, "into its own folder"),
+    "maven-offline": (1, ENVIRONMENT, "the image lacks 'junit:junit:jar:4.12'"),
     "npm-offline": (1, ENVIRONMENT, "packages"),
     "cargo-error": (101, CODE, "compiler"),
     "pip-offline": (1, ENVIRONMENT, "'nosuchpkg'"),
