@@ -167,6 +167,7 @@ class RegistrySettings(_SettingsSection):
     node: tuple[str, ...] = ()
     rust: tuple[str, ...] = ()
     go: tuple[str, ...] = ()
+    perl: tuple[str, ...] = ()
     ca_file: str = ""
 
 

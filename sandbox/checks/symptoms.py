@@ -32,6 +32,7 @@ _EMPTY_FOLDER = "there is no project in the folder '{}': `sandbox repo set --sub
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_CRATES, _NO_MODULES = "cargo lacks crates of the project", "go lacks modules of the project"
+_NO_ARTIFACT = "the image lacks '{}', and nothing is fetched for Maven (docs/dependencies.md, Java)"
 _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
 _READ_ONLY = (
     "a check may write only to /tmp, its home directory, /report and its worktree, unless that is read-only for it"
@@ -92,6 +93,7 @@ _LACKED = (
     (_ENVIRONMENT, rf'^{_MESON}Dependency "{_NAME}" not found', _NO_PACKAGE),
     (_ENVIRONMENT, rf"^{_MESON}Program '{_NAME}' not found or not executable", f"there is no command '{{}}': {_IMAGE}"),
     (_ENVIRONMENT, rf"^{_MESON}Automatic wrap-based subproject downloading is disabled", "meson lacks a subproject"),
+    (_ENVIRONMENT, r"^\[ERROR\] .{1,600} in offline mode and the artifact ([\w.:-]{1,200}) has not been", _NO_ARTIFACT),
 )
 _LACKED_PACKAGES = (
     (rf"^ERROR: No matching distribution found for {_NAME}", f"'{{}}' {_NO_WHEEL}", "'{}' is not there"),
@@ -224,6 +226,7 @@ _PERL = _IMPORTS[-1]
 _ADD = {
     _IMPORTS[0]: "add its package to the extra or dependency group `test`, or to `needs` of a profile",
     _IMPORTS[1]: "add its package to devDependencies, or to `needs` of a profile",
+    _PERL: "add it to the cpanfile, to TEST_REQUIRES of Makefile.PL, or to `needs` of a profile",
 }
 """By the message about a missing module: how it is added."""
 
@@ -259,8 +262,10 @@ def find_symptom(lines: Iterable[str], is_declared: IsDeclared, without: str = "
 def _name_packages(symptom: Cause, lines: Iterable[str]) -> Cause:
     """The cause with the Debian packages of all Perl modules that the lines miss."""
     found = dict.fromkeys(guess_package(match[1]) for line in lines if (match := _PERL.match(line)))
-    names = ", ".join(list(found)[:_MAX_MODULES])
-    return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {_ADD_PACKAGES.format(names)}"})
+    way = _ADD_PACKAGES.format(", ".join(list(found)[:_MAX_MODULES]))
+    if symptom.kind is _UNKNOWN:  # not declared
+        way = f"{_ADD[_PERL]}, or {way}"
+    return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {way}"})
 
 
 def find_missing_command(lines: Iterable[str], exit_code: int | None, without: str = "") -> Cause | None:
@@ -337,7 +342,8 @@ def _match_import(line: str, is_declared: IsDeclared, without: str) -> Cause | N
     found = next((match for pattern in _IMPORTS if (match := pattern.match(line))), None)
     if found is None:
         return None
-    module, add = found[1], _ADD.get(found.re, "")
+    module = found[1]
+    add = "" if found.re is _PERL else _ADD[found.re]  # `_name_packages` has more ways
     if without:  # also one that the project does not declare: its packages need others
         return Cause(kind=_ENVIRONMENT, sentence=f"there is no module '{module}': {without}")
     if is_declared(module):

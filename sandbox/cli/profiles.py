@@ -9,7 +9,7 @@ from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.service_rows import show_services
 from sandbox.cli.suggestion_rows import show_checks, show_notes, show_packages, show_parts
-from sandbox.models import ProfileCandidate, ProfileCandidates, ProjectCandidate, RemarkKind
+from sandbox.models import ProfileCandidate, ProfileCandidates, ProjectCandidate, RemarkKind, WantedPackages
 from sandbox.profiles import Profile
 from sandbox.text import one_line
 
@@ -19,6 +19,8 @@ _SHOWN = {
     RemarkKind.SUGGESTION,
     RemarkKind.IMAGE,
 }  # packages are shown with their file
+
+_PACKAGES_SHOWN = 30
 
 
 @click.group()
@@ -87,6 +89,8 @@ def _show_candidates(found: ProfileCandidates) -> None:
         show_packages(used.packages)
         show_checks(used.checks)
         show_services(used.services)
+    for wanted in found.fetches:
+        _show_wanted(wanted)
     if found.missing_image:
         name = one_line(found.missing_image)
         note(f"The image '{name}' is not there: the first check builds it, or `sandbox images build {name}` does.")
@@ -102,6 +106,20 @@ def _show_candidates(found: ProfileCandidates) -> None:
     show_notes(found.notes)
     if any(not part.trusted for part in found.suggested):
         note(f"Suggestions are not used before you trust them: sandbox trust {found.repo_id}")
+
+
+def _show_wanted(wanted: WantedPackages) -> None:
+    place = f" for {one_line(wanted.subpath)}/" if wanted.subpath else ""
+    click.echo(
+        f"  fetch  {wanted.ecosystem} packages{place} from {', '.join(wanted.hosts) or '-'}, and what they need:"
+    )
+    names = [one_line(text) for text in wanted.packages[:_PACKAGES_SHOWN]]
+    more = len(wanted.packages) - len(names)
+    click.echo(f"         {', '.join(names) or 'none'}{f', and {more} more' if more else ''}")
+    if wanted.asks_build:
+        click.echo("         what the project's build says in a guest without a network, too")
+    for entry in wanted.refused:
+        click.echo(f"         not used: {one_line(entry.text)} ({entry.reason.value}, {one_line(entry.origin)})")
 
 
 def _show_project(project: ProjectCandidate) -> None:

@@ -19,7 +19,7 @@ from packageurl import PackageURL
 from sandbox.models.layers import Layer, LayerPackage
 from sandbox.version import __version__
 
-_PURL_TYPES: Mapping[str, str] = {"python": "pypi", "node": "npm", "rust": "cargo", "go": "golang"}
+_PURL_TYPES: Mapping[str, str] = {"python": "pypi", "node": "npm", "rust": "cargo", "go": "golang", "perl": "cpan"}
 _PREFIX = "space-sandbox"
 
 
@@ -47,11 +47,12 @@ def write_bill_of_materials(layer: Layer) -> str:
 
 
 def find_package_url(ecosystem: str, name: str, version: str) -> PackageURL:
-    """The identifier of a package: https://github.com/package-url/purl-spec. A scope or a path is its namespace."""
+    """The identifier of a package: https://github.com/package-url/purl-spec. A scope, a path or an author is its
+    namespace."""
     kind = _PURL_TYPES[ecosystem]
     if kind == "pypi":
         name = re.sub(r"[-_.]+", "-", name).lower()
-    namespace, _, last = name.rpartition("/") if kind in {"npm", "golang"} else ("", "", name)
+    namespace, _, last = name.rpartition("/") if kind in {"npm", "golang", "cpan"} else ("", "", name)
     return PackageURL(type=kind, namespace=namespace or None, name=last, version=version)
 
 

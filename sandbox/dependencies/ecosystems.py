@@ -13,6 +13,7 @@ _MODULES: dict[LayerEcosystem, str] = {
     "node": "node_steps",
     "rust": "rust_steps",
     "go": "go_steps",
+    "perl": "perl_steps",
 }
 """Loaded when they are asked for: one project seldom has more than one."""
 

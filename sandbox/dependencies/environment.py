@@ -34,9 +34,15 @@ def _use_vendored_crates(folder: str, _path: str) -> Mapping[str, str]:
     return {"CARGO_HOME": folder}  # its config.toml names the crates; cargo reads it after a repository's own
 
 
+def _use_local_lib(folder: str, path: str) -> Mapping[str, str]:
+    """The layout of local::lib. Perl looks below lib/perl5 for its architecture by itself."""
+    return {"PERL5LIB": f"{folder}/lib/perl5", "PATH": f"{folder}/bin:{path}"}
+
+
 _VARIABLES: Mapping[LayerEcosystem, Callable[[str, str], Mapping[str, str]]] = {
     "python": _use_virtual_environment,
     "node": _use_node_modules,
     "rust": _use_vendored_crates,
+    "perl": _use_local_lib,
     "go": lambda folder, _path: {"GOMODCACHE": folder},
 }

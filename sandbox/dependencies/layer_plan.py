@@ -67,7 +67,8 @@ class EcosystemSteps:
 
     The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
     `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them, and in
-    `without-extension.txt` those that it built without an optional part that does not compile.
+    `without-extension.txt` those that it built without an optional part that does not compile. `may_be_empty`:
+    the image may have all that is asked for.
     """
 
     manifests: tuple[str, ...]
@@ -78,6 +79,7 @@ class EcosystemSteps:
     install: Step
     archives: str = "archives"
     built: str = "layer"
+    may_be_empty: bool = False
     description: ProjectDescription | None = None
 
 

@@ -1,4 +1,4 @@
-"""What the settings of this host's package managers say of registries: pip's, npm's, cargo's and Go's.
+"""What the settings of this host's package managers say of registries: pip's, npm's, cargo's, Go's, cpanm's.
 
 Only addresses of an index and the CA file are read. What leads to a folder of this host is left out: no guest sees it.
 """
@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 from sandbox.lazy_dataclass import dataclass
 
-Ecosystem = Literal["python", "node", "rust", "go"]
+Ecosystem = Literal["python", "node", "rust", "go", "perl"]
 
 PUBLIC: Mapping[Ecosystem, tuple[str, ...]] = {
     "python": ("https://pypi.org/simple", "https://files.pythonhosted.org"),
     "node": ("https://registry.npmjs.org",),
     "rust": ("https://index.crates.io", "https://static.crates.io"),
     "go": ("https://proxy.golang.org", "https://sum.golang.org"),
+    "perl": ("https://cpan.metacpan.org",),
 }
 _PIP_SECTIONS = ("global", "install", "download")
 _MAX_REPLACEMENTS = 8  # of a source by another: more is a circle
@@ -149,9 +150,25 @@ def _read_go_file(path: Path) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
 
 
+def _read_cpan(environ: Mapping[str, str], etc: Path) -> ClientSettings:
+    """The mirror that variables of Carton and cpanm name. CPAN.pm's own file is a program, and names a mirror without
+    TLS by default, so it is not read.
+    """
+    del etc
+    if url := environ.get("PERL_CARTON_MIRROR", ""):
+        return _use_mirror(url, "PERL_CARTON_MIRROR")
+    found = re.search(r"(?:^|\s)(?:--mirror|--from|-M)[ =](\S+)", environ.get("PERL_CPANM_OPT", ""))
+    return _use_mirror(found[1] if found else "", "PERL_CPANM_OPT")
+
+
+def _use_mirror(url: str, source: str) -> ClientSettings:
+    return ClientSettings((url,), "", source) if url.startswith(("http:", "https:")) else ClientSettings()
+
+
 READERS: Mapping[Ecosystem, Callable[[Mapping[str, str], Path], ClientSettings]] = {
     "python": _read_pip,
     "node": _read_npm,
     "rust": _read_cargo,
     "go": _read_go,
+    "perl": _read_cpan,
 }

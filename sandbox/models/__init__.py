@@ -85,7 +85,7 @@ if TYPE_CHECKING:
         SyncState,
     )
     from sandbox.models.policies import PolicyAnswer, PolicyDifference, PolicyRule
-    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate
+    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate, WantedPackages
     from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
     from sandbox.models.receipts import (
         BundleSigner,
@@ -387,6 +387,7 @@ __all__ = [
     "UsageSeries",
     "Verdict",
     "Verification",
+    "WantedPackages",
     "WorkspaceEntry",
     "WorkspaceKind",
     "WorkspaceRecord",
@@ -426,7 +427,7 @@ _MODULES = {
     "SyncResult SyncState",
     "policies": "PolicyAnswer PolicyDifference PolicyRule",
     "spare_pool": "Pool",
-    "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate",
+    "profile_candidates": "ProfileCandidate ProfileCandidates ProjectCandidate WantedPackages",
     "pulls": "CiCheck CiState CiVerdict PullRequest PullRequestStatus PullState",
     "releases": "PendingConfirmation ReleaseEntry ReleaseEvent ReleaseFile ReleaseManifest ReleaseState",
     "receipts": "BundleSigner FoundReceipts PushedReceipt Receipt ReceiptCheck ReceiptKey ReceiptQuestion "

@@ -10,7 +10,7 @@ from sandbox.models.egress import EgressAccess
 from sandbox.models.ids import ObjectId, TaskId
 from sandbox.models.model import Model
 
-LayerEcosystem: TypeAlias = Literal["python", "node", "rust", "go"]
+LayerEcosystem: TypeAlias = Literal["python", "node", "rust", "go", "perl"]
 
 
 class LayerRule(Model):

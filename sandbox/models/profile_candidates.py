@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from sandbox.models.checks import Check
+from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.ids import ObjectId, PackageName, RepoId
+from sandbox.models.layers import LayerEcosystem
 from sandbox.models.model import Model
 from sandbox.models.remarks import Remark
 from sandbox.models.service_rules import ServiceRule
@@ -43,13 +45,27 @@ class ProjectCandidate(Model):
     used: bool
 
 
+class WantedPackages(Model):
+    """Packages that the manifests of a commit ask for. `subpath`: where these are, '' for the top. `hosts`: of the
+    registries, with ports; none if they cannot be used. `packages`: names and versions, without what those need.
+    `refused`: entries that are not used. `asks_build`: a guest without a network asks the project's build for more.
+    """
+
+    ecosystem: LayerEcosystem
+    subpath: str = ""
+    hosts: tuple[str, ...]
+    packages: tuple[str, ...]
+    refused: tuple[RefusedEntry, ...] = ()
+    asks_build: bool = False
+
+
 class ProfileCandidates(Model):
     """The profiles that a commit matches, the one that is used first; `generic` alone if it matches none.
 
     `suggested`: what other files of the commit suggest, such as its CI. `notes`: what they ask for that cannot be used.
     `advice`: what decides whether checks can run, such as projects in folders. `projects`: all that are declared or
     were seen in folders. `missing_image`: that of the profile that is used, if the engine does not have it; '' also if
-    no engine was asked.
+    no engine was asked. `fetches`: what a run would fetch for the profile that is used, if no layer has it.
     """
 
     repo_id: RepoId
@@ -61,3 +77,4 @@ class ProfileCandidates(Model):
     advice: tuple[Remark, ...] = ()
     projects: tuple[ProjectCandidate, ...] = ()
     missing_image: str = ""
+    fetches: tuple[WantedPackages, ...] = ()

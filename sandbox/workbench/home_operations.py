@@ -82,7 +82,8 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
     with record_home_operation(services, "detect", {"url": remote, "ref": ref}, facts=facts) as operation:
         result = use.detection.detect_profiles(services, url, ref)
         operation.note(result.repo_id, commit=result.commit)
-    return result
+        fetches = use.wanted_packages.list_wanted_packages(services, result)
+    return result.model_copy(update={"fetches": fetches})
 
 
 def materialize(services: Services, repo_id: str) -> Repository:

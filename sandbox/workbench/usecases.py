@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench.checks import task_events as task_events
     from sandbox.workbench.checks import usage_over_time as usage_over_time
     from sandbox.workbench.checks import verify as verify
+    from sandbox.workbench.checks import wanted_packages as wanted_packages
     from sandbox.workbench.controller import audit as audit
     from sandbox.workbench.controller import credentials as credentials
     from sandbox.workbench.controller import doctor as doctor
@@ -101,6 +102,7 @@ else:
             "shared_images",
             "signed_receipts",
             "verify",
+            "wanted_packages",
         ),
         "controller": (
             "audit",

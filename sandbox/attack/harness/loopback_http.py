@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -39,9 +40,11 @@ def _guess_type(content: bytes) -> str:
 
 
 @contextmanager
-def serve_http(answer: Answer) -> Iterator[int]:
+def serve_http(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """Serve on loopback; yields the port. `answer` is called by a thread for each request."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, answer)) as server:
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:

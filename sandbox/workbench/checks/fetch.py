@@ -178,6 +178,7 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
             "SPACE_INDEX": registries.indexes[0],  # cargo has no variable for it: the fetch writes a file
         },
         "go": {"GOPROXY": registries.indexes[0]},
+        "perl": {"SPACE_INDEX": registries.indexes[0]},  # of our own program
     }
     return common | own[ecosystem]
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sandbox.dependencies.ecosystems import find_steps
-from sandbox.dependencies.layer_plan import LEFT_OUT, SELECTION, WITHOUT_EXTENSION, LayerPlan, Step
+from sandbox.dependencies.layer_plan import LEFT_OUT, SELECTION, WITHOUT_EXTENSION, EcosystemSteps, LayerPlan, Step
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.sealing import TreeSize, copy_sealed_tree, seal_tree
@@ -120,7 +120,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
     wanted = FetchRequest(request.rule.ecosystem, request.rule.ecosystem, check, setup, request.plan.fetch_files)
     with fetch(services, wanted, watch) as fetched:
         fetched.require_success(request.rule.ecosystem)
-        packages = tuple(_take_archives(fetched.folder / steps.archives, staging, steps.describe))
+        packages = tuple(_take_archives(fetched.folder / steps.archives, staging, steps))
         selection = _read_selection(fetched.folder / SELECTION)
     if wrong := steps.find_mismatches(staging, packages, request.plan):
         raise SandboxError(
@@ -135,14 +135,15 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
 _Describe = Callable[[str, str], LayerPackage]
 
 
-def _take_archives(folder: Path, target: Path, describe: _Describe) -> list[LayerPackage]:
+def _take_archives(folder: Path, target: Path, steps: EcosystemSteps) -> list[LayerPackage]:
     """Copy the archives of a fetch, which has ended, to a folder of ours, and hash what was copied."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         names = sorted(entry.name for entry in os.scandir(handle))
-        if not 0 < len(names) <= MAX_ARCHIVES:
-            raise _unusable(f"{len(names)} archives; 1 to {MAX_ARCHIVES} are possible")
-        return [_take_archive(handle, target / name, describe) for name in names]
+        least = 0 if steps.may_be_empty else 1
+        if not least <= len(names) <= MAX_ARCHIVES:
+            raise _unusable(f"{len(names)} archives; {least} to {MAX_ARCHIVES} are possible")
+        return [_take_archive(handle, target / name, steps.describe) for name in names]
     finally:
         os.close(handle)
 

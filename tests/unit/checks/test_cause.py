@@ -73,6 +73,7 @@ SAID: dict[str, tuple[int, CauseKind, str]] = {
     "meson-program": (1, ENVIRONMENT, "'nosuchprog'"),
     "meson-subproject": (1, ENVIRONMENT, "subproject"),
     "vitest-own-folder": (1, ENVIRONMENT, "into its own folder"),
+    "maven-offline": (1, ENVIRONMENT, "the image lacks 'junit:junit:jar:4.12'"),
     "npm-offline": (1, ENVIRONMENT, "packages"),
     "cargo-error": (101, CODE, "compiler"),
     "pip-offline": (1, ENVIRONMENT, "'nosuchpkg'"),
@@ -138,6 +139,8 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
         "add libmoose-perl, libpath-tiny-perl, libwww-perl to `packages` of the repository ("
         in why(said, declared=("Moose::Role",)).sentence
     )
+    assert "the project does not declare it: add it to the cpanfile, to TEST_REQUIRES of" in why(said).sentence
+    assert "the cpanfile" not in why(said, declared=("Moose::Role",)).sentence
 
 
 @pytest.mark.parametrize(

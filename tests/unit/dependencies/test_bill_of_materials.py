@@ -51,6 +51,7 @@ def test_each_archive_has_its_identifier_and_hash() -> None:
         ("node", "@types/node", "pkg:npm/%40types/node@1"),
         ("rust", "serde_json", "pkg:cargo/serde_json@1"),
         ("go", "github.com/spf13/cobra", "pkg:golang/github.com/spf13/cobra@1"),
+        ("perl", "HAARG/Moo", "pkg:cpan/HAARG/Moo@1"),
     ],
 )
 def test_a_package_is_named_as_its_registry_does(ecosystem: str, name: str, url: str) -> None:

@@ -157,6 +157,16 @@ def test_first_proxy_of_go_replaces_the_public_one(host: Path, value: str, expec
     assert hosts(found(host, "go", GOPROXY="https://v.example")) == {"v.example:443": True}
 
 
+def test_mirror_of_cpans_clients_replaces_the_public_one(host: Path) -> None:
+    """A folder of this host says nothing."""
+    assert found(host, "perl").indexes == ("https://cpan.metacpan.org",)
+    for options in ("--mirror https://m.example/cpan", "-n --from https://m.example/cpan --mirror-only"):
+        assert hosts(found(host, "perl", PERL_CPANM_OPT=options)) == {"m.example:443": True}
+    carton = found(host, "perl", PERL_CARTON_MIRROR="https://c.example", PERL_CPANM_OPT="--mirror https://m.example")
+    assert (carton.indexes, carton.source) == (("https://c.example",), "PERL_CARTON_MIRROR")
+    assert found(host, "perl", PERL_CPANM_OPT="--mirror /srv/cpan --notest").source == "the public registry"
+
+
 @pytest.mark.parametrize("url", ["https://user:hunter2@a.example/simple", "ftp://a.example", "a.example"])
 def test_url_that_cannot_be_used_is_named_without_its_secret(host: Path, url: str) -> None:
     with pytest.raises(SandboxError) as raised:

@@ -22,6 +22,7 @@ OFFLINE = {
     "node": {"npm_config_offline"},
     "rust": {"CARGO_NET_OFFLINE"},
     "go": {"GOPROXY"},
+    "perl": set(),  # our own program, which has no such setting
 }
 """Variables of the container policy that keep a package manager offline."""
 

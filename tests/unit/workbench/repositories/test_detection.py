@@ -48,6 +48,30 @@ def test_each_ref_is_judged_by_its_own_tree(workbench: Workbench, upstream: Upst
         workbench.detect_profiles(str(upstream.root), "no-such-branch")
 
 
+def test_what_a_run_would_fetch_is_listed_with_the_hosts_and_without_a_network(
+    workbench: Workbench, upstream: Upstream, tmp_path: Path
+) -> None:
+    """Controls: nothing where fetches are off; that a build is asked is said only where no file says it as data."""
+    upstream.git("rm", "-q", "go.mod")
+    upstream.write("Makefile.PL", b"WriteMakefile(PREREQ_PM => {A => 1}, TEST_REQUIRES => {map {$_ => 0} 'B'});\n")
+    upstream.commit()
+    (found,) = workbench.detect_profiles(str(upstream.root)).fetches
+    assert (found.ecosystem, found.hosts, found.asks_build) == ("perl", ("cpan.metacpan.org:443",), True)
+    assert found.packages == ("A >= 1",)
+    upstream.write("cpanfile", b"requires 'C';\nrequires 'D', git => 'git://elsewhere.invalid/d';\n")
+    upstream.commit()
+    (found,) = workbench.detect_profiles(str(upstream.root)).fetches
+    assert (found.packages, [entry.text for entry in found.refused]) == (
+        ("C",),
+        ["requires D git git://elsewhere.invalid/d"],
+    )
+    assert not found.asks_build
+    environ = {"PATH": "/usr/bin:/bin", "DOCKER_HOST": f"unix://{tmp_path}/no-engine"}
+    never = {"layers": {"fetch": "never"}}
+    with Workbench(tmp_path / "other", environ=environ, settings=never, allow_file=True) as off:
+        assert off.detect_profiles(str(upstream.root)).fetches == ()
+
+
 def test_a_partial_clone_fetches_what_it_reads(workbench: Workbench, upstream: Upstream) -> None:
     upstream.git("config", "uploadpack.allowFilter", "true")
     upstream.git("checkout", "-q", "-b", "crate")
