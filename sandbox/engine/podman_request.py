@@ -22,15 +22,18 @@ MAX_UID_PROCESSES = 32_768
 OWN_VARIABLES = ("container", "TERM", "HOSTNAME")
 """Environment variables that Podman adds."""
 
-_UID_LIMIT = {"type": "nproc", "soft": MAX_UID_PROCESSES, "hard": MAX_UID_PROCESSES}
 _SIGKILL = 9
 _NOT_FOR_TMPFS = ("nr_inodes=", "uid=", "gid=")
 _OWN_TMPFS = "mode=0700"
 _JOINED = "container:"
 
 
-def build_request(name: str, options: Mapping[str, Any], seccomp_file: str) -> dict[str, Any]:
-    """`seccomp_file`: holds the profile of `options`; Podman reads it while it creates the container."""
+def build_request(
+    name: str, options: Mapping[str, Any], seccomp_file: str, uid_processes: int = MAX_UID_PROCESSES
+) -> dict[str, Any]:
+    """`seccomp_file`: holds the profile of `options`; Podman reads it while it creates the container. `uid_processes`:
+    how many a uid may have; a rootless Podman cannot give more than its user has.
+    """
     host = options["HostConfig"]
     return {
         "name": name,
@@ -42,7 +45,7 @@ def build_request(name: str, options: Mapping[str, Any], seccomp_file: str) -> d
         "shm_size": host["ShmSize"],
         "cgroup_parent": host["CgroupParent"],
         "resource_limits": resource_limits(host),
-        "r_limits": [*_ulimits(host["Ulimits"]), _UID_LIMIT],
+        "r_limits": [*_ulimits(host["Ulimits"]), {"type": "nproc", "soft": uid_processes, "hard": uid_processes}],
         "oom_score_adj": host["OomScoreAdj"],
         "restart_policy": "no",
         "log_configuration": {"driver": "none"},

@@ -29,8 +29,10 @@ _OWN_FILES = frozenset({"/run/.containerenv", "/etc/hostname"})
 _NAMESPACES = frozenset({"pid", "network", "ipc", "uts", "mount", "cgroup"})
 _OWN_SYSCTLS = frozenset({"net.ipv4.ping_group_range"})
 _OWN_LIMITS = frozenset({"RLIMIT_NPROC"})
-_ROOT_OF_NAMESPACE = "0:0"
 _DEVICE_RULES = {"allow": False, "access": "rwm"}
+
+ROOT_OF_NAMESPACE = "0:0"
+"""The user of guests of a rootless engine (docs/adr/0090)."""
 
 Spec = Mapping[str, Any]
 
@@ -160,7 +162,7 @@ def _resource_differences(options: Mapping[str, Any], found: Spec) -> Iterator[s
         yield "linux.resources.memory.disableOOMKiller"
     # Guests are root of a namespace only with a rootless engine, which may not set rules for devices: there no device
     # can be made, and its user may open the host's in any case.
-    if found.get("devices") != [_DEVICE_RULES] and (options["User"] != _ROOT_OF_NAMESPACE or found.get("devices")):
+    if found.get("devices") != [_DEVICE_RULES] and (options["User"] != ROOT_OF_NAMESPACE or found.get("devices")):
         yield "linux.resources.devices"
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandbox.engine.podman_containers import find_uid_processes
 from sandbox.engine.podman_request import OWN_VARIABLES, build_request
 from sandbox.engine.runtime_spec import find_spec_differences, is_same_filter
 
@@ -40,6 +42,23 @@ def spec() -> dict[str, Any]:
 
 def test_what_podman_made_of_the_request_is_the_request(options: dict[str, Any], spec: dict[str, Any]) -> None:
     assert find_spec_differences(options, spec) == ()
+
+
+@pytest.mark.parametrize(
+    ("user", "highest", "asked"),
+    [
+        ("0:0", 15_000, 15_000),
+        ("0:0", 99_000, 32_768),
+        ("0:0", resource.RLIM_INFINITY, 32_768),
+        ("7:7", 15_000, 32_768),
+    ],
+)
+def test_a_rootless_engine_gives_no_more_processes_than_its_user_has(
+    user: str, highest: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runtime refuses (seen: Podman 5.4.2, runc 1.1.15). Root's may raise what root has."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (1, highest))
+    assert find_uid_processes({"User": user}) == asked
 
 
 def test_a_rootless_engine_has_no_rules_for_devices(options: dict[str, Any], spec: dict[str, Any]) -> None:
