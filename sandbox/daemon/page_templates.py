@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from sandbox.byte_sizes import format_bytes
 from sandbox.daemon.diff_view import show_line
-from sandbox.daemon.usage_chart import draw_charts
+from sandbox.daemon.usage_chart import draw_charts, format_share
 from sandbox.text import neutralise
 
 PAGES = Path(__file__).parent / "pages"
@@ -64,7 +64,7 @@ def _environment() -> Environment:
     )
     found.filters.update(
         inert=_make_inert, name=_show_name, when=_format_time, size=format_bytes, amount=_format_amount,
-        charts=draw_charts,
+        charts=draw_charts, share=format_share,
     )  # fmt: skip
     found.tests.update(web=_is_web)
     return found

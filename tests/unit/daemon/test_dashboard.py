@@ -218,7 +218,7 @@ def test_each_number_has_its_unit_and_its_limit(site: Site) -> None:
     assert "CPU: at most 0.8 CPUs of 2 CPUs (40 %)" in run
     assert "Memory: at most 2.4 GiB of 3 GiB (81 %)" in run
     assert "Processes: at most 39 processes of 512 processes (8 %)" in run
-    assert "Disk: at most 9.8 MiB of 10 GiB (0 %)" in run
+    assert "Disk: at most 9.8 MiB of 10 GiB (under 1 %)" in run
     assert "Written to disk: at most 39 MiB, no limit" in run
     assert "unknown of 4 GiB" in run, "what was not measured"
     assert run.count('class="limit"') == task.count('class="limit"') == 2
