@@ -182,10 +182,9 @@ def _run(
     require_unserved(home.root)
     home.prepare()
     locked = begin(home.root, os.environ)
-    from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - as above
     from sandbox.daemon.main_process import Daemon  # noqa: PLC0415 - as above
 
-    configure_logs(invocation.add_home)
+    invocation.set_up_logs()
     daemon = Daemon(locked, _make_parts(invocation, address, token_file, approvals))
     where = f" at {daemon.url} - `sandbox dashboard` opens it in a browser" if daemon.url else ""
     note(f"serving {home.root}{where}; end with Ctrl-C or `sandbox serve --stop`")
