@@ -191,7 +191,7 @@ def _run(
         where = f" at {daemon.url} - `sandbox dashboard` opens it in a browser" if daemon.url else ""
         note(f"serving {home.root}{where}; end with Ctrl-C or `sandbox serve --stop`")
         daemon.run()
-    except (SystemExit, KeyboardInterrupt):
+    except BaseException:  # also an address that is in use
         remove_sockets(home.root, locked.inherited.activated)
         raise
 
