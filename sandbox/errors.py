@@ -133,6 +133,6 @@ _SHORTAGES = {
 
 
 def translate_shortage(error: OSError) -> SandboxError | None:
-    """Translate an error of a host that lacks space, files, memory or locks; it is no bug. None for other errors. Pure."""
+    """Translate an error of a host that lacks something; it is no bug. None for other errors. Pure."""
     found = _SHORTAGES.get(error.errno or 0)
     return SandboxError(found[0], found[1], details=str(error)[:500], hint=found[2]) if found else None
