@@ -52,7 +52,7 @@ def _show(found: UsageSeries) -> None:
     click.echo(f"{found.check_id}: {len(samples)} samples in {length_s:.1f} s; {_SCALE}")
     times = [sample.at_s for sample in samples]
     cpus = to_rate(samples)
-    _show_row("cpu", times[1:], cpus, limits.cpus, lambda value: f"{value:.1f}")
+    _show_row("cpu", times[1:], cpus, limits.cpus, lambda value: f"{round(value, 2):g}")
     _show_row("memory", times, [s.memory_bytes for s in samples], limits.memory_bytes, format_bytes)
     _show_row("processes", times, [s.pids for s in samples], limits.pids, lambda value: f"{value:.0f}")
     _show_row("disk", times, [s.disk_used_bytes for s in samples], limits.disk_bytes, format_bytes)
