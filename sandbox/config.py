@@ -38,8 +38,20 @@ if TYPE_CHECKING:
 
 _PREFIX = "SANDBOX_"
 _OTHER_VARIABLES = frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDBOX_LOG"})
+_FACTS_OF_HOOKS = ("ID", "KIND", "TENANT", "REPO", "REMOTE", "BRANCH", "START", "ROOT")
+_GIVEN_TO_PROGRAMS = frozenset(
+    {
+        *(f"SANDBOX_WORKSPACE_{fact}" for fact in _FACTS_OF_HOOKS),
+        "SANDBOX_COMMIT", "SANDBOX_DESCRIBE",  # to checks
+        "SANDBOX_DISPLAY_SIZE", "SANDBOX_NODE_LAYER", "SANDBOX_NODE_REPORT", "SANDBOX_NODE_INSTALL_TIMEOUT",
+        "SANDBOX_MATRIX_CACHE",
+    }
+)  # fmt: skip
+"""Ours, and no settings: a hook or a check that runs `sandbox` itself has them in its environment."""
+
 _HINT = "docs/configuration.md lists every key."
 _SIMILARITY = 0.8  # of 1, as difflib measures it
+_SLIGHT_SIMILARITY = 0.6
 _HINTS_BY_PREFIX = {
     "REPOSITORIES_": "Set the checks of a repository in config.toml (docs/configuration.md).",
     "LIMITS_": "Limits belong to a check; set them in its profile (docs/profiles.md).",
@@ -647,7 +659,7 @@ def _find_variables(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     """Map keys to the variables that set them, even if there is no such key."""
     variables: dict[tuple[str, ...], str] = {}
     for name in sorted(environ):
-        if not name.upper().startswith(_PREFIX) or name in _OTHER_VARIABLES:
+        if not name.upper().startswith(_PREFIX) or name in _OTHER_VARIABLES | _GIVEN_TO_PROGRAMS:
             continue
         key = _find_key(name)
         if key is None:
@@ -655,6 +667,22 @@ def _find_variables(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
         else:
             variables[key] = name
     return variables
+
+
+def describe_ignored_variables(environ: Mapping[str, str]) -> str:
+    """One sentence on the variables with our prefix that set nothing, with similar settings; '' without any.
+
+    They may be another program's, or a guess at a setting. One that is very similar to ours is refused elsewhere.
+    """
+    others = _OTHER_VARIABLES | _GIVEN_TO_PROGRAMS
+    found = [n for n in environ if n.upper().startswith(_PREFIX) and n not in others and _find_key(n) is None]
+    if not found:
+        return ""
+    words = [name.upper().removeprefix(_PREFIX) for name in found]
+    near = [difflib.get_close_matches(word, _list_variables(), n=1, cutoff=_SLIGHT_SIMILARITY) for word in words]
+    meant = sorted({_PREFIX + name for names in near for name in names})
+    said = f"{', '.join(sorted(found))}: no setting has this name, so it is ignored"
+    return f"{said}; similar: {', '.join(meant)}" if meant else said
 
 
 def is_setting(variable: str) -> bool:

@@ -118,10 +118,14 @@ DISK_FULL_HINT = "Close tasks with --delete; run `sandbox gc` to remove what kil
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Numbers of an OSError that say that a disk, or a quota on it, is full."""
 
+NO_LOCKS = "The file system has no locks, which several processes of one home need"
+NO_LOCKS_HINT = "Choose a home on a disk of this host with --home; some network file systems have no locks."
+
 _SHORTAGES = {
     errno.ENOSPC: (ErrorCode.QUOTA_EXCEEDED, DISK_FULL, DISK_FULL_HINT),
     errno.EDQUOT: (ErrorCode.QUOTA_EXCEEDED, "Your disk quota is used up", DISK_FULL_HINT),
     errno.EROFS: (ErrorCode.INVALID_INPUT, "The file system is read-only", "Choose another home with --home."),
+    errno.ENOLCK: (ErrorCode.INVALID_INPUT, NO_LOCKS, NO_LOCKS_HINT),
     errno.EMFILE: (ErrorCode.QUOTA_EXCEEDED, "This process has too many open files", "Raise `ulimit -n`."),
     errno.ENFILE: (ErrorCode.QUOTA_EXCEEDED, "This host has too many open files", "Raise fs.file-max (sysctl)."),
     errno.ENOMEM: (ErrorCode.QUOTA_EXCEEDED, "This host has no memory left", "Run fewer checks in parallel."),
@@ -129,6 +133,6 @@ _SHORTAGES = {
 
 
 def translate_shortage(error: OSError) -> SandboxError | None:
-    """Translate an error of a host that lacks space, files or memory; it is no bug. None for other errors. Pure."""
+    """Translate an error of a host that lacks something; it is no bug. None for other errors. Pure."""
     found = _SHORTAGES.get(error.errno or 0)
     return SandboxError(found[0], found[1], details=str(error)[:500], hint=found[2]) if found else None

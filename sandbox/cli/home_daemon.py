@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
@@ -183,18 +183,27 @@ def _make_parts(
 def _run(
     invocation: Invocation, address: str | None, token_file: Path | None, approvals: Literal["policy", "auto"]
 ) -> None:
-    from sandbox.daemon.place import begin, require_unserved  # noqa: PLC0415 - as above
+    from sandbox.daemon.place import begin, remove_sockets, require_unserved  # noqa: PLC0415 - as above
     from sandbox.store.home import Home  # noqa: PLC0415 - as above
 
+    signal.signal(signal.SIGTERM, _end_while_starting)
     home = Home(_home(invocation))
     require_unserved(home.root)
     home.prepare()
     locked = begin(home.root, os.environ)
-    from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - as above
     from sandbox.daemon.main_process import Daemon  # noqa: PLC0415 - as above
 
-    configure_logs(invocation.add_home)
-    daemon = Daemon(locked, _make_parts(invocation, address, token_file, approvals))
-    where = f" at {daemon.url} - `sandbox dashboard` opens it in a browser" if daemon.url else ""
-    note(f"serving {home.root}{where}; end with Ctrl-C or `sandbox serve --stop`")
-    daemon.run()
+    invocation.set_up_logs()
+    try:
+        daemon = Daemon(locked, _make_parts(invocation, address, token_file, approvals))
+        where = f" at {daemon.url} - `sandbox dashboard` opens it in a browser" if daemon.url else ""
+        note(f"serving {home.root}{where}; end with Ctrl-C or `sandbox serve --stop`")
+        daemon.run()
+    except BaseException:  # also an address that is in use
+        remove_sockets(home.root, locked.inherited.activated)
+        raise
+
+
+def _end_while_starting(_number: int, _frame: object) -> NoReturn:
+    """As the daemon ends when it has started: a service manager takes another exit code than 0 for a failure."""
+    raise SystemExit(0)

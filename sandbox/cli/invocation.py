@@ -28,13 +28,22 @@ _ClickCommandT = TypeVar("_ClickCommandT", bound=click.Command)
 
 @dataclass
 class Invocation:
-    """Options and state of one command. `has_printed`: the JSON document is on stdout."""
+    """Options and state of one command. `has_printed`: the JSON document is on stdout. `has_logs`: they are set up."""
 
     json: bool = False
     home: Path | None = None
     runtime: str | None = None
     status: StatusLine = field(default_factory=StatusLine)
     has_printed: bool = False
+    has_logs: bool = False
+
+    def set_up_logs(self) -> None:
+        """Configure logs, at the first call: a daemon opens several workbenches."""
+        from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
+
+        if not self.has_logs:
+            configure_logs(self.add_home)
+            self.has_logs = True
 
     def add_home(self, text: str) -> str:
         """Add `--home` to the `sandbox ...` commands in a text, so that they use the same home when copied.
@@ -52,11 +61,10 @@ class Invocation:
 
         `on_cluster`: if the settings name a cluster, operations on its tasks are carried out there.
         """
-        from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
-        from sandbox.models import Actor  # noqa: PLC0415 - as above
+        from sandbox.models import Actor  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
-        configure_logs(self.add_home)
+        self.set_up_logs()
         made = Workbench(self.home, allow_file=True, progress=self._progress_callback(), actor=Actor.CLI)
         with made as workbench, _distribute(workbench, on_cluster=on_cluster) as found:
             yield found
@@ -67,13 +75,12 @@ class Invocation:
 
         `on_cluster`: as for `workbench`.
         """
-        from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - as above
         from sandbox.memory import prepare_server  # noqa: PLC0415 - as above
         from sandbox.models import Actor  # noqa: PLC0415 - as above
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
         prepare_server()
-        configure_logs(self.add_home)
+        self.set_up_logs()
         made = Workbench(self.home, actor=Actor.AGENT)
         with made as workbench, _distribute(workbench, on_cluster=on_cluster) as found:
             yield found

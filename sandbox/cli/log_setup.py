@@ -10,12 +10,16 @@ import os
 import sys
 from collections.abc import Callable
 
+from sandbox.text import one_line
+
 _LEVELS = ("debug", "info", "warning", "error")
+_NAMES_CHARACTERS = 500
+_PREFIX, _KNOWN = "SANDBOX_", frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDBOX_LOG"})
 
 
 def configure_logs(rewrite: Callable[[str], str]) -> None:
-    """Configure logs, once per command. An unknown level means `warning`, and is one. `rewrite`: is applied to each
-    message.
+    """Configure logs, once per command. An unknown level means `warning`, and is one, as is a variable with our prefix
+    that sets nothing. `rewrite`: is applied to each message.
     """
 
     def rewrite_record(record: logging.LogRecord) -> bool:
@@ -32,6 +36,11 @@ def configure_logs(rewrite: Callable[[str], str]) -> None:
     logger.propagate = False
     if level and level not in _LEVELS:
         logger.warning("SANDBOX_LOG=%s is no level: use %s", ascii(level[:40]), ", ".join(_LEVELS))
+    if any(name.upper().startswith(_PREFIX) and name not in _KNOWN for name in os.environ):
+        from sandbox.config import describe_ignored_variables  # noqa: PLC0415 - lazy: most commands have no settings
+
+        if said := describe_ignored_variables(os.environ):
+            logger.warning("%s", one_line(said[:_NAMES_CHARACTERS]))
 
 
 class _Formatter(logging.Formatter):

@@ -11,14 +11,20 @@ import click
 
 from sandbox.byte_sizes import format_bytes
 from sandbox.cli.invocation import Invocation, global_options
+from sandbox.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from sandbox.daemon import usage_chart
     from sandbox.models import UsageSample, UsageSeries
+else:  # the commands beside this one, `check run` among them, draw nothing (docs/adr/0080)
+    usage_chart = LazyModule("sandbox.daemon.usage_chart")
 
 _COLUMNS = 60
 _BARS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _DIGITS = " 12345678"
 """For terminals without block characters."""
+
+_SCALE = "a full bar is the limit, or the most that was used where that is under a quarter of it"
 
 
 @click.command()
@@ -31,6 +37,8 @@ def usage(invocation: Invocation, owner_id: str, run_id: str | None) -> None:
 
     Default: the newest run. A run id can be given instead of TASK, or the id of a repository.
 
+    A full bar is the limit; where the run stayed below a quarter of it, a full bar is the largest value.
+
     `disk` is what its files held. `written` has no limit: what was deleted or written again is in it.
     """
     with invocation.workbench() as workbench:
@@ -41,10 +49,10 @@ def usage(invocation: Invocation, owner_id: str, run_id: str | None) -> None:
 def _show(found: UsageSeries) -> None:
     samples, limits = found.samples, found.limits
     length_s = samples[-1].at_s if samples else 0.0
-    click.echo(f"{found.check_id}: {len(samples)} samples in {length_s:.1f} s; a full bar is the limit")
+    click.echo(f"{found.check_id}: {len(samples)} samples in {length_s:.1f} s; {_SCALE}")
     times = [sample.at_s for sample in samples]
     cpus = to_rate(samples)
-    _show_row("cpu", times[1:], cpus, limits.cpus, lambda value: f"{value:.1f}")
+    _show_row("cpu", times[1:], cpus, limits.cpus, lambda value: f"{round(value, 2):g}")
     _show_row("memory", times, [s.memory_bytes for s in samples], limits.memory_bytes, format_bytes)
     _show_row("processes", times, [s.pids for s in samples], limits.pids, lambda value: f"{value:.0f}")
     _show_row("disk", times, [s.disk_used_bytes for s in samples], limits.disk_bytes, format_bytes)
@@ -58,14 +66,15 @@ def _show_row(
     limit: float | None,
     describe: Callable[[float], str],
 ) -> None:
-    """`limit` None: there is none, and a full bar is the largest value."""
+    """`limit` None: there is none, and a full bar is the largest value, as it is far below a limit."""
     known = [value for value in values if value is not None]
     if not known:
         click.echo(f"{name:9}  not counted on this host")
         return
     highest = max(known)
-    bars = draw(times, [value or 0.0 for value in values], highest if limit is None else limit, _choose_bars())
-    bound = ", no limit" if limit is None else f" of {describe(limit)}"
+    top = limit if limit is not None and usage_chart.is_near_limit(highest, limit) else highest
+    bars = draw(times, [value or 0.0 for value in values], top, _choose_bars())
+    bound = ", no limit" if limit is None else f" of {describe(limit)} ({usage_chart.format_share(highest, limit)})"
     click.echo(f"{name:9} |{bars}| at most {describe(highest)}{bound}")
 
 
@@ -81,7 +90,10 @@ def to_rate(samples: Sequence[UsageSample]) -> list[float | None]:
 
 
 def draw(times: Sequence[float], values: Sequence[float], limit: float, bars: str, columns: int = _COLUMNS) -> str:
-    """One column for each part of the time, with the largest value in it; parts without a sample repeat the last."""
+    """One column for each part of the time, with the largest value in it; parts without a sample repeat the last.
+
+    A full bar is `limit`.
+    """
     if not times:
         return ""
     highest = [-1.0] * columns

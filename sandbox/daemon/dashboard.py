@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from sandbox.agent.json_lines import write_line
 from sandbox.daemon.api_page import read_api
 from sandbox.daemon.browser_sessions import COOKIE, SESSION_S, LoopbackPort, Sessions, make_form_token
 from sandbox.daemon.forms import CHOICES, TASK_ACTIONS, read_form
@@ -21,9 +20,9 @@ from sandbox.daemon.home_pages import read_approvals, read_home, read_host, read
 from sandbox.daemon.kept_answers import KeptAnswers
 from sandbox.daemon.page_templates import HEADERS, render, serve_static
 from sandbox.daemon.task_pages import read_pull_request, read_run, read_task
+from sandbox.daemon.task_stream import find_place, stream_task
 from sandbox.daemon.tcp_peers import is_other_user
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import TaskEvent
 from sandbox.workbench import Workbench
 
 LINK_PATH, LOGIN_PATH, STATIC_PATH = "/dashboard/link", "/login", "/static/{name}"
@@ -159,7 +158,8 @@ class Dashboard:
             task = self.person.task(request.path_params["task_id"])
         except SandboxError as error:
             return _refuse(error.brief, 404)
-        return StreamingResponse(_stream_task(self.person, task.id), 200, HEADERS, "text/event-stream")
+        events = stream_task(self.person, task.id, find_place(request))
+        return StreamingResponse(events, 200, HEADERS, "text/event-stream")
 
 
 def _is_stranger(request: Request) -> bool:
@@ -179,15 +179,6 @@ def _act(act: Callable[[], str], page: str) -> Response:
 def show_error(error: SandboxError, page: str, status: int | None = None) -> Response:
     """The page of an error; `status`: None for that of its code."""
     return render("error", {"error": error, "page": page}, status or _STATUS.get(error.code, 503))
-
-
-async def _stream_task(workbench: Workbench, task_id: str) -> AsyncIterator[str]:
-    events, ended = workbench.look_at_task(task_id), object()
-    while (event := await anyio.to_thread.run_sync(next, events, ended, abandon_on_cancel=True)) is not ended:
-        if not isinstance(event, TaskEvent):
-            continue
-        text = write_line(event)
-        yield f"event: {event.kind.value}\ndata: {text}\n\n"
 
 
 def _refuse(why: str, status: int = 403) -> Response:

@@ -13,13 +13,16 @@ from typing import Any
 from sandbox.daemon.kept_answers import KeptAnswers
 from sandbox.errors import SandboxError
 from sandbox.files.disk_usage import FreeSpace
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import (
     Approval,
     ApprovalState,
     CheckRun,
     GuestTable,
+    HomeEvent,
     LeftoverAction,
     PlaceState,
+    ProbeLevel,
     TaskPlace,
     TaskStatus,
 )
@@ -28,6 +31,9 @@ from sandbox.workbench.reconciling.evictions import limit_of
 
 MAX_TASKS, MAX_EVENTS = 100, 20
 """Shown on the first page."""
+
+_EVENTS_READ = 100
+_LEVELS = (ProbeLevel.FAIL, ProbeLevel.WARN, ProbeLevel.OK)
 
 ASKED_AT_ONCE, ANSWER_S = 8, 2.0
 """Of the workers of a cluster, for the first page."""
@@ -49,8 +55,39 @@ def read_home(person: Workbench) -> Mapping[str, Any]:
         "rows": [(task, last.get(task.id), places.get(task.id)) for task in shown],
         "left_out": len(tasks) - len(shown),
         "questions": len(_list_questions(person.approvals())),
-        "events": person.events(MAX_EVENTS)[::-1],
+        "events": group_events(person.events(_EVENTS_READ)[::-1])[:MAX_EVENTS],
     }
+
+
+@dataclass(frozen=True)
+class EventGroup:
+    """Events of one kind that followed each other, outside tasks: a new version may change ten profiles at once.
+
+    `names`: of all of them, without the task's own id.
+    """
+
+    newest: HomeEvent
+    count: int
+    names: tuple[str, ...]
+
+
+def group_events(events: Sequence[HomeEvent]) -> list[EventGroup]:
+    """In the order of `events`, the newest first. Pure."""
+    groups: list[EventGroup] = []
+    for event in events:
+        names = tuple(name for name in event.operation.names if name != event.task_id)
+        before = groups[-1] if groups else None
+        if before is not None and _is_more_of(before.newest, event):
+            groups[-1] = EventGroup(before.newest, before.count + 1, before.names + names)
+        else:
+            groups.append(EventGroup(event, 1, names))
+    return groups
+
+
+def _is_more_of(newer: HomeEvent, event: HomeEvent) -> bool:
+    one, other = newer.operation, event.operation
+    same = (one.operation, one.result) == (other.operation, other.result)
+    return same and newer.task_id is None and event.task_id is None
 
 
 def is_out_of_reach(place: TaskPlace | None) -> bool:
@@ -130,7 +167,7 @@ def read_host(person: Workbench, kept: KeptAnswers) -> Mapping[str, Any]:
         "held": None if measured is None else measured.bytes,
         "held_limit": settings.storage.max_bytes or None,
         "measured_at": None if measured is None else datetime.fromtimestamp(measured.at, UTC),
-        "probes": probes.value,
+        "probes": sorted(probes.value, key=lambda probe: _LEVELS.index(probe.level)),
         "asked_at": probes.at,
         "guests": _read_guests(person),
         "parallel": settings.container.parallel_on_this_host,

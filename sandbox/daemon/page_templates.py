@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from sandbox.byte_sizes import format_bytes
 from sandbox.daemon.diff_view import show_line
-from sandbox.daemon.usage_chart import draw_charts
+from sandbox.daemon.usage_chart import draw_charts, format_share
 from sandbox.text import neutralise
 
 PAGES = Path(__file__).parent / "pages"
@@ -32,6 +32,8 @@ HEADERS = {
     "cache-control": "no-store",
 }
 _WEB = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}(/[!-~]{0,2000})?")
+_OBJECT_ID = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b")
+_TASK_ID = re.compile(r"\btask-([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 STATIC = {
     "style.css": "text/css; charset=utf-8",
     "live.js": "text/javascript; charset=utf-8",
@@ -64,7 +66,7 @@ def _environment() -> Environment:
     )
     found.filters.update(
         inert=_make_inert, name=_show_name, when=_format_time, size=format_bytes, amount=_format_amount,
-        charts=draw_charts,
+        charts=draw_charts, share=format_share, short=shorten_ids, age=_format_age,
     )  # fmt: skip
     found.tests.update(web=_is_web)
     return found
@@ -80,6 +82,23 @@ def _show_name(text: object) -> str:
     return show_line(str(text)).replace("\n", "\N{SYMBOL FOR NEWLINE}")
 
 
+def shorten_ids(text: str) -> str:
+    """Ids of commits, trees and tasks as short as elsewhere on the pages, so that a line of a list stays one."""
+    return _TASK_ID.sub(r"\1", _OBJECT_ID.sub(r"\1", text))
+
+
+def _format_age(seconds: float) -> str:
+    """`5 s`, `14 min 24 s`, `3 h 5 min`, `2 d 1 h`."""
+    left, words = round(seconds), list[str]()
+    for length, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if left >= length:
+            words.append(f"{left // length} {unit}")
+            left %= length
+        elif words:  # the two units that say most, and no gap between them
+            break
+    return " ".join(words[:2]) or "0 s"
+
+
 def _is_web(url: object) -> bool:
     """Whether a URL of others may be a link: one that a browser opens as a page of another site, and no script."""
     return isinstance(url, str) and _WEB.fullmatch(url) is not None
@@ -90,5 +109,5 @@ def _format_time(at: datetime) -> str:
 
 
 def _format_amount(value: float, unit: str) -> str:
-    """A figure of a chart with its unit."""
-    return format_bytes(value) if unit == "bytes" else f"{round(value, 2):g} {unit}"
+    """A figure of a chart with its unit; '': it stands beside."""
+    return format_bytes(value) if unit == "bytes" else f"{round(value, 2):g} {unit}".rstrip()

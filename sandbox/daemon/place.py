@@ -23,7 +23,7 @@ from stat import S_ISSOCK
 from pydantic import ValidationError
 
 from sandbox.command_client import FOLDER, SOCKET
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import NO_LOCKS, NO_LOCKS_HINT, ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models.model import Model
 from sandbox.version import __version__
@@ -58,7 +58,7 @@ def folder_of(home: Path) -> Path:
 def take_lock(home: Path, inherited: int | None) -> int:
     """Lock the home for this daemon; `inherited`: the descriptor that our previous program handed over.
 
-    Raises: `conflict`, with the process that serves this home.
+    Raises: `conflict`, with the process that serves this home; `invalid_input` on a file system without locks.
     """
     folder = folder_of(home)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -70,12 +70,15 @@ def take_lock(home: Path, inherited: int | None) -> int:
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             if time.monotonic() < until:
                 time.sleep(0.02)
                 continue
             os.close(fd)
             raise _already_served_error(home) from error
+        except OSError as error:
+            os.close(fd)
+            raise _no_lock_error(error) from error
         if inherited is None:
             os.ftruncate(fd, 0)  # it names the process that had the lock before
         return fd
@@ -96,6 +99,11 @@ def _already_served_error(home: Path) -> SandboxError:
         f"{who} serves the home {home} already",
         hint="Use it as it is, or stop it first: sandbox serve --stop",
     )
+
+
+def _no_lock_error(error: OSError) -> SandboxError:
+    """Some network file systems have no locks; each answers with an error number of its own."""
+    return SandboxError(ErrorCode.INVALID_INPUT, NO_LOCKS, details=error.strerror or str(error), hint=NO_LOCKS_HINT)
 
 
 def write_record(lock: int, record: DaemonRecord) -> None:

@@ -55,6 +55,7 @@ def _ask_host(person: Workbench, task: Task) -> Mapping[str, Any]:
         "usage": next((found for run in runs[:_MEASURED_RUNS] if (found := _find_usage(person, run.run_id))), None),
         "graph": build_graph(task.id, person.snapshots(task.id), entries),
         "timeline": build_timeline(task.id, entries[-SHOWN_ENTRIES:]),
+        "journal_place": (entries[-1].seq or 0) if entries else 0,
         "is_longer": len(entries) > SHOWN_ENTRIES,
     }
 

@@ -59,10 +59,21 @@ def draw_charts(found: UsageSeries) -> tuple[Chart, ...]:
     return tuple(_draw(name, unit, values, limit) for name, unit, values, limit in rows if values)
 
 
+def is_near_limit(highest: float, limit: float) -> bool:
+    """Whether a curve is drawn against its limit, in terminals, too: one far below it would be a flat line."""
+    return highest > limit * _LIMIT_SHARE
+
+
+def format_share(used: float, limit: float) -> str:
+    """Percent of a limit; what is not zero is not shown as zero."""
+    percent = 100 * used / limit
+    return "under 1 %" if 0 < percent < 1 else f"{percent:.0f} %"
+
+
 def _draw(name: str, unit: str, values: list[tuple[float, float]], limit: float | None) -> Chart:
     highest = max(value for _, value in values)
-    is_near = limit is not None and highest > limit * _LIMIT_SHARE
-    top = (max(highest, limit or 0.0) if is_near else highest or limit or 1.0) * _HEADROOM
+    top = max(highest, limit) if limit is not None and is_near_limit(highest, limit) else highest or limit or 1.0
+    top *= _HEADROOM
     top = math.ceil(top) if unit == "processes" else top  # there is no half of one
     limit_y = round(HEIGHT - limit / top * HEIGHT, 1) if limit is not None and limit <= top else None
     length = values[-1][0] or 1.0

@@ -250,20 +250,30 @@ def _received(stream: socket.socket) -> bytes:
 def test_l20_wedged_engine_ends_in_a_typed_error(
     guests: Callable[..., Arena], engine: DockerEngine, hang_at: bytes, tmp_path: Path
 ) -> None:
-    """Control: the calls before it went through."""
-    path = tmp_path / "engine.sock"
-    arena = guests("true", extra=limits(), settings={"engine": {"host": f"unix://{path}", "timeout_s": 1.0}})
-    real = engine.endpoint.url.removeprefix("unix://")
-    started = time.monotonic()
-    with wedged(path, real, hang_at) as seen:
-        with pytest.raises(SandboxError) as caught:
-            only_run(arena)
-        arena.workbench.__exit__(None, None, None)
-    assert any(hang_at in line or hang_at == b"/json HTTP" for line in seen), "void"
-    assert caught.value.code in {ErrorCode.TIMEOUT, ErrorCode.ENGINE_UNAVAILABLE, ErrorCode.INTERNAL}
-    assert time.monotonic() - started < 15 * slowness()
-    assert list((arena.home / "repositories" / "rooms").iterdir()) == []
-    _sweep(engine, arena)
+    """Control: the calls before it went through. On a busy host one of them may take longer than the first patience;
+    then this says nothing about the call that hangs, and is repeated with more.
+    """
+    for timeout_s in (1.0, 4.0, 16.0):
+        path = tmp_path / f"engine-{timeout_s}.sock"
+        arena = guests("true", extra=limits(), settings={"engine": {"host": f"unix://{path}", "timeout_s": timeout_s}})
+        real = engine.endpoint.url.removeprefix("unix://")
+        started = time.monotonic()
+        with wedged(path, real, hang_at) as seen:
+            with pytest.raises(SandboxError) as caught:
+                only_run(arena)
+            arena.workbench.__exit__(None, None, None)
+        took_s = time.monotonic() - started
+        assert caught.value.code in {ErrorCode.TIMEOUT, ErrorCode.ENGINE_UNAVAILABLE, ErrorCode.INTERNAL}
+        assert list((arena.home / "repositories" / "rooms").iterdir()) == []
+        _sweep(engine, arena)
+        if _was_reached(hang_at, seen):
+            break
+    assert _was_reached(hang_at, seen), "void"
+    assert took_s < 15 * timeout_s * slowness()
+
+
+def _was_reached(hang_at: bytes, seen: list[bytes]) -> bool:
+    return any(hang_at in line for line in seen)
 
 
 def _sweep(engine: DockerEngine, arena: Arena) -> None:

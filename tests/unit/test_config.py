@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.config import find_resources, load_settings
+from sandbox.config import describe_ignored_variables, find_resources, load_settings
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 
@@ -146,6 +146,32 @@ def test_a_file_that_is_no_toml_is_invalid_input(tmp_path: Path, content: bytes)
 def test_variables_of_other_programs_and_the_home_are_no_settings(tmp_path: Path) -> None:
     environ = {"SANDBOX_HOME": "/x", "SANDBOX_DEBUG": "1", "ENGINE_HOST": "x", "SANDBOX_OTHER_THING": "1"}
     assert load_settings(tmp_path, environ) == load_settings(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["SANDBOX_HOME", "SANDBOX_LOG", "SANDBOX_ENGINE_HOST", "PATH"], ""),
+        (["SANDBOX_WORKSPACE_ID", "SANDBOX_WORKSPACE_ROOT", "SANDBOX_COMMIT"], ""),
+        (["SANDBOX_NOPE", "SANDBOX_A"], "SANDBOX_A, SANDBOX_NOPE: no setting has this name, so it is ignored"),
+        (
+            ["SANDBOX_TIMEOUT_S"],
+            "SANDBOX_TIMEOUT_S: no setting has this name, so it is ignored; similar: SANDBOX_ENGINE_TIMEOUT_S",
+        ),
+    ],
+    ids=["settings", "given to programs", "others", "similar"],
+)
+def test_variables_that_set_nothing_are_named(names: list[str], said: str) -> None:
+    assert describe_ignored_variables(dict.fromkeys(names, "x")) == said
+
+
+def test_a_hook_may_run_the_sandbox(tmp_path: Path) -> None:
+    """Its variables are similar to settings, and that would be an error. Control: one that we do not give."""
+    facts = ("ID", "KIND", "TENANT", "REPO", "REMOTE", "BRANCH", "START", "ROOT")
+    environ = {f"SANDBOX_WORKSPACE_{name}": "x" for name in facts}
+    assert load_settings(tmp_path, environ) == load_settings(tmp_path, {})
+    with refused(ErrorCode.INVALID_INPUT):
+        load_settings(tmp_path, environ | {"SANDBOX_WORKSPACE_DISK": "x"})
 
 
 def test_the_shipped_folders_are_found() -> None:

@@ -19,4 +19,7 @@ if (live) {
   events.addEventListener("finished", (event) => change(read(event).run.verdict));
   events.addEventListener("operation", (event) => change(read(event).operation.operation));
   events.addEventListener("closed", () => events.close());
+  events.addEventListener("error", () => {
+    if (events.readyState === EventSource.CLOSED) add("--- not connected any more: `sandbox dashboard` opens the pages again\n");
+  });
 }

@@ -248,6 +248,17 @@ def test_a_variable_that_is_nearly_ours_is_named(command: Command, monkeypatch: 
     assert "SANDBOX_ENGINE_HOST" in err
 
 
+def test_a_variable_that_sets_nothing_is_named_and_the_command_runs(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_NOPE", "x")
+    exit_code, out, err = command("repo", "list", "--json")
+    assert (exit_code, json.loads(out)) == (0, {"repositories": []})
+    assert json.loads(err)["event"].startswith("SANDBOX_NOPE: no setting has this name")
+    monkeypatch.setenv("SANDBOX_LOG", "error")
+    assert command("repo", "list", "--json")[2] == "", "its level silences it"
+
+
 def test_every_command_we_print_is_recognised_as_one() -> None:
     """Code that writes `sandbox gc` in the middle of a sentence without backticks would print one without its home."""
     names = "|".join(cli.list_commands(click.Context(cli)))

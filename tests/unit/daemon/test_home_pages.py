@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from unittest.mock import MagicMock
 
 import pytest
 
 from sandbox.daemon import home_pages
-from sandbox.daemon.home_pages import find_last_runs
+from sandbox.daemon.home_pages import find_last_runs, group_events
+from sandbox.daemon.page_templates import _format_age, shorten_ids
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import CheckRun
+from sandbox.models import Actor, CheckRun, HomeEvent, JournalEntry
+from sandbox.workbench.controller.home_events import make_event
 from tests.unit.receipt_samples import made_run
 
 
@@ -57,3 +60,49 @@ def test_a_worker_that_does_not_answer_delays_the_page_by_a_moment(monkeypatch: 
     found = find_last_runs(person, ["silent", "one", "two"])
     never.set()
     assert found == {"one": run, "two": run}
+
+
+TASK = "task-12345678-1111-4222-8333-123456789abc"
+
+
+def made_event(journal: str, operation: str, *names: str, result: str = "ok") -> HomeEvent:
+    at, digest = datetime(2026, 1, 2, tzinfo=UTC), "sha256:" + "0" * 64
+    entry = JournalEntry(
+        seq=1, prev=digest, at=at, actor=Actor.CLI, operation=operation, arguments=digest, names=names, result=result,
+        duration_s=0.0,
+    )  # fmt: skip
+    return make_event(journal, entry)
+
+
+def test_what_happened_ten_times_in_a_row_is_one_line() -> None:
+    """A new version that changes each profile would leave no line for anything else. Of tasks each event is one."""
+    changes = [made_event("home", "policy-change", f"profile {number}") for number in range(3)]
+    found = group_events(
+        [
+            made_event(TASK, "snapshot", TASK, "one"),
+            made_event(TASK, "snapshot", TASK, "two"),
+            *changes,
+            made_event("home", "policy-change", "last", result="conflict"),
+            made_event("home", "gc"),
+        ]
+    )
+    assert [(group.newest.operation.operation, group.count, group.names) for group in found] == [
+        ("snapshot", 1, ("one",)),
+        ("snapshot", 1, ("two",)),
+        ("policy-change", 3, ("profile 0", "profile 1", "profile 2")),
+        ("policy-change", 1, ("last",)),
+        ("gc", 1, ()),
+    ]
+
+
+def test_ids_are_as_short_as_elsewhere_and_other_words_stay() -> None:
+    commit, digest = "b9e75c3a61c7408884aa4e1ccd74e61bd448afc9", "a" * 64
+    text = f"{commit}, {TASK}, sha256:{digest}, snap-661624c67514b-68f3d7"
+    assert shorten_ids(text) == f"b9e75c3a61c7, 12345678, sha256:{digest}, snap-661624c67514b-68f3d7"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.2, "0 s"), (5, "5 s"), (864, "14 min 24 s"), (3605, "1 h"), (90_000, "1 d 1 h")]
+)
+def test_an_age_has_the_two_units_that_say_most(seconds: float, said: str) -> None:
+    assert _format_age(seconds) == said

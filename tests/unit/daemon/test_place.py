@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from sandbox.daemon import place
 from sandbox.daemon.place import DaemonRecord, begin, find_daemon, find_owner, require_unserved, take_lock, write_record
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
@@ -30,6 +34,24 @@ def test_a_home_that_another_process_serves_is_a_conflict(tmp_path: Path, lock: 
     with refused(ErrorCode.CONFLICT) as caught:
         require_unserved(tmp_path)
     assert f"Process {os.getppid()}, started at 2026-01-02" in caught.value.brief
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOLCK, ErrorCode.INVALID_INPUT),
+        (errno.EOPNOTSUPP, ErrorCode.INVALID_INPUT),
+        (errno.EWOULDBLOCK, ErrorCode.CONFLICT),
+    ],
+    ids=["no lock server", "no locks", "held, the control"],
+)
+def test_a_file_system_without_locks_is_not_taken_for_another_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: ErrorCode
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(number, os.strerror(number))))
+    monkeypatch.setattr(place, "_FORK_ENDS_S", 0.1)
+    with refused(code):
+        take_lock(tmp_path, None)
 
 
 def test_a_program_that_replaces_its_previous_one_goes_on(tmp_path: Path, lock: int) -> None:

@@ -72,6 +72,22 @@ def test_a_run_is_drawn_with_what_its_files_held_against_the_limit(capsys: pytes
     limits = Limits(disk_bytes=2048)
     _show(UsageSeries(run_id="run-1", check_id="test", limits=limits, samples=samples))
     *_, disk, written = capsys.readouterr().out.splitlines()
-    assert (disk.split("|")[0].strip(), disk.split("|")[2]) == ("disk", " at most 1 KiB of 2 KiB")
+    assert (disk.split("|")[0].strip(), disk.split("|")[2]) == ("disk", " at most 1 KiB of 2 KiB (50 %)")
     assert (written.split("|")[0].strip(), written.split("|")[2]) == ("written", " at most 4 MiB, no limit")
     assert written.split("|")[1].endswith("\u2588"), "its largest value is a full bar"
+
+
+def test_a_run_far_below_its_limits_is_drawn_as_a_curve_with_the_limit_beside_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    samples = tuple(UsageSample(at_s=float(at), cpu_time_s=at * 0.03, memory_bytes=at << 20, pids=2) for at in range(9))
+    limits = Limits(memory_bytes=1 << 30, pids=4, cpus=2.0)
+    _show(UsageSeries(run_id="run-1", check_id="test", limits=limits, samples=samples))
+    rows = {line.split("|")[0].strip(): line.split("|")[1:] for line in capsys.readouterr().out.splitlines()[1:]}
+    bars, said = rows["memory"]
+    assert (bars[0], bars[-1], len(set(bars))) == (" ", "\u2588", 9), "each level is used"
+    assert said == " at most 8 MiB of 1 GiB (under 1 %)"
+    assert rows["cpu"][1] == " at most 0.03 of 2 (2 %)"
+    bars, said = rows["processes"]
+    assert set(bars) == {"\u2584"}, "half of a limit is half a bar"
+    assert said == " at most 2 of 4 (50 %)"

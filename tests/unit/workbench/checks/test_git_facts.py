@@ -12,6 +12,7 @@ from sandbox.models import Check
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks import verify
 from sandbox.workbench.checks.clean_rooms import VerifyRequest
+from sandbox.workbench.controller.services import Services
 from tests.unit.conftest import Upstream
 
 PLAIN = b"[project]\nname = 'one'\nversion = '1'\n"
@@ -34,6 +35,7 @@ def checks_of_run(workbench: Workbench, upstream: Upstream, monkeypatch: pytest.
         return ()
 
     monkeypatch.setattr(verify, "run_in_rooms", run_in_rooms)
+    monkeypatch.setattr(Services, "engine_facts", {})
     workbench.run(str(upstream.root), "HEAD")
     return seen[0].checks
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from sandbox.cli import main
-from sandbox.errors import ErrorCode
+from sandbox.engine import connection
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench import VerifyOptions, Workbench
 from sandbox.workbench.checks import verify
+from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories import clone, commit_facts, stored_facts
 from tests.unit.conftest import Upstream, refused
 
@@ -60,6 +63,7 @@ def test_the_facts_of_the_head_are_read_once_a_run(
     workbench.clone(str(upstream.root))
     (upstream.root / "new").write_bytes(b"not committed\n")
     monkeypatch.setattr(verify, "run_in_rooms", lambda *_: ())
+    monkeypatch.setattr(Services, "engine_facts", {})
     facts = counted(monkeypatch, stored_facts, "read_json")
     trees = [counted(monkeypatch, module, "tree_of") for module in (clone, commit_facts)]
     summary = workbench.run(str(upstream.root), ref)
@@ -78,9 +82,24 @@ def test_an_older_commit_has_its_own_tree_and_profile(
     upstream.write("f", b"two\n")
     upstream.commit()
     monkeypatch.setattr(verify, "run_in_rooms", lambda *_: ())
+    monkeypatch.setattr(Services, "engine_facts", {})
     summary = workbench.run(str(upstream.root), old)
     assert summary.tree == upstream.git("rev-parse", f"{old}^{{tree}}").decode().strip()
     assert (summary.commit, summary.profile, summary.uncommitted) == (old, "own", None)
+
+
+def test_an_engine_that_is_refused_is_refused_before_a_clone(
+    workbench: Workbench, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = SandboxError(ErrorCode.ENGINE_UNAVAILABLE, "The container engine is Podman 3, which is not supported")
+    refuse = Mock(side_effect=reason)
+    monkeypatch.setattr(connection, "connect", refuse)
+    with refused(ErrorCode.ENGINE_UNAVAILABLE):
+        workbench.run(str(upstream.root))
+    assert workbench.repositories() == ()
+    head = upstream.git("rev-parse", "HEAD").decode().strip()
+    assert workbench.run(str(upstream.root), options=VerifyOptions(changed_since=head)).nothing_changed
+    assert refuse.call_count == 1, "where no check has to run, no engine is asked"
 
 
 def test_where_nothing_changed_nothing_is_verified_and_there_is_no_receipt(
