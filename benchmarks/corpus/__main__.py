@@ -2,10 +2,11 @@
 
 Each archive is fetched by its pinned hash, committed to a fresh git repository, and given to `sandbox run` with no
 option. Exit code 1 if a project that has to be verified is not, if one is verified that the file calls open, or if one
-was verified without a test that was counted and the file does not say why.
+passed without a counted test and did not print what the file says.
 
 With CONTROL=1 in the environment, a project that is not verified is run in an ordinary container too (`control.py`).
-Outcomes are recorded as they come; RESUME=1 leaves out the projects that have one on this commit.
+Outcomes are recorded as they come; RESUME=1 leaves out the projects that have one on this commit. The last document of
+each project is kept in `documents/`.
 """
 
 from __future__ import annotations
@@ -77,11 +78,18 @@ def _try(entry: Entry) -> Outcome:
     try:
         document = _tell("run", str(root), "--json", "--keep-going")
         wall_time_s = time.monotonic() - started
+        _keep_document(entry, document)
         if os.environ.get("CONTROL") == "1":
             control = run_control(entry, root, FOLDER / "home", document, FOLDER / f"control-{os.getpid()}")
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return judge(entry, document, wall_time_s, control)
+
+
+def _keep_document(entry: Entry, document: dict[str, Any]) -> None:
+    folder = FOLDER / "documents"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{entry.name.replace('/', '-')}-{entry.version}.json").write_text(json.dumps(document, indent=1))
 
 
 def _tell(*words: str) -> dict[str, Any]:

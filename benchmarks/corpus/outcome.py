@@ -25,10 +25,10 @@ _CONTROLS: dict[Control, str] = {
 class Outcome:
     """`profile`: the one that was detected, empty if none. `cause`: what was seen, empty if verified.
 
-    `state`: `verified`; `uncounted` if all checks passed, no report has a test, and the entry does not say why: that
-    may be a suite that ran nothing; `upstream` and `open` as the entry says; `lost` if it has to be verified and is
-    not; `absent` if its archive could not be had, which says nothing about us. `control`: what the same tests did in
-    an ordinary container; None if that was not tried.
+    `state`: `verified`; `uncounted` if all checks passed, no report has a test, and none printed what the entry says:
+    that may be a suite that ran nothing; `upstream` and `open` as the entry says; `lost` if it has to be verified and
+    is not; `absent` if its archive could not be had, which says nothing about us. `control`: what the same tests did
+    in an ordinary container; None if that was not tried.
     """
 
     entry: Entry
@@ -44,7 +44,7 @@ def judge(entry: Entry, document: Mapping[str, Any], wall_time_s: float, control
     """Read the JSON document of `sandbox run`."""
     runs = document.get("runs", [])
     tests = sum((run.get("report") or {}).get("tests", 0) for run in runs)
-    if document.get("verified") and not tests and not entry.uncounted:
+    if document.get("verified") and not tests and not _prints_what_entry_says(entry, runs):
         return Outcome(entry, document["profile"], "uncounted", 0, "passed, and no test was counted", wall_time_s)
     if document.get("verified"):
         return Outcome(entry, document["profile"], "verified", tests, "", wall_time_s)
@@ -53,6 +53,11 @@ def judge(entry: Entry, document: Mapping[str, Any], wall_time_s: float, control
     state: State = "upstream" if entry.upstream else "open" if entry.open else "lost"
     cause = _find_cause(document, runs)
     return Outcome(entry, document.get("profile", ""), state, tests, cause, wall_time_s, control)
+
+
+def _prints_what_entry_says(entry: Entry, runs: Sequence[Mapping[str, Any]]) -> bool:
+    output = "\n".join(run.get(f"{stream}_tail") or "" for run in runs for stream in ("stdout", "stderr"))
+    return bool(entry.says) and entry.says in output
 
 
 def _find_cause(document: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:

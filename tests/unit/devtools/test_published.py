@@ -82,12 +82,14 @@ def test_a_project_is_lost_only_if_the_file_has_no_reason() -> None:
     assert format_table([lost, upstream, verified, absent]).endswith("pass upstream: 50 %; of all: 33 %")
 
 
-def test_a_project_without_a_counted_test_is_not_verified_unless_the_file_says_why() -> None:
+def test_a_project_without_a_counted_test_is_not_verified_unless_it_prints_what_the_file_says() -> None:
     entry = Entry(name="n", version="1", source="pypi", file="f", sha256="0" * 64, profile="make")
-    silent = {"profile": "make", "verified": True, "runs": [{"report": None}, {"report": {"tests": 0}}]}
+    runs = [{"report": None}, {"report": {"tests": 0}, "stdout_tail": "96 tests, 0 failed\n", "stderr_tail": ""}]
+    silent = {"profile": "make", "verified": True, "runs": runs}
     uncounted = judge(entry, silent, 1.0)
-    known = judge(entry.model_copy(update={"uncounted": "its program compares outputs"}), silent, 1.0)
-    assert (uncounted.state, known.state) == ("uncounted", "verified")
+    other = judge(entry.model_copy(update={"says": "97 tests, 0 failed"}), silent, 1.0)
+    known = judge(entry.model_copy(update={"says": "96 tests, 0 failed"}), silent, 1.0)
+    assert [found.state for found in (uncounted, other, known)] == ["uncounted", "uncounted", "verified"]
     assert format_table([uncounted, known]).endswith("pass upstream: 50 %; of all: 50 %")
 
 
