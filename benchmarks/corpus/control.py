@@ -56,10 +56,11 @@ def run_control(entry: Entry, project: Path, home: Path, document: Mapping[str, 
     """Run the tests of a project in an ordinary container, and compare with the first check that did not pass.
 
     `folder`: for the copy of the project and the reports; removed afterwards. Its output is kept beside it, in
-    `control-NAME.log`. None if there was no run to compare.
+    `control-NAME.log`. None if there was no run to compare, or one with the checks of another profile: that is ours,
+    and these fail anywhere.
     """
     failed = [run for run in document.get("runs", []) if run["verdict"] != "passed"]
-    if not failed:
+    if not failed or document["profile"] != entry.profile:
         return None
     run = failed[0]
     reports = folder / "report"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.corpus.control import Control, contains_failures, judge_control
+from benchmarks.corpus.control import Control, contains_failures, judge_control, run_control
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import format_table, judge
 from devtools.published import FetchError, unpack
@@ -134,3 +134,12 @@ def test_a_control_has_the_failed_tests_of_a_run_or_prints_its_diagnostics() -> 
     build: dict[str, Any] = {"verdict": "failed", "failures": [], "report": None}
     assert contains_failures(build, None, "")
     assert not contains_failures(build | {"verdict": "timed_out"}, None, "")
+
+
+def test_a_project_with_the_checks_of_another_profile_has_no_control(tmp_path: Path) -> None:
+    """They would fail in an ordinary container too. A control would make its folder first."""
+    entry = Entry(name="n", version="1", source="debian", file="f", sha256="0" * 64, profile="make-tests")
+    failed = {"profile": "node", "runs": [{"check_id": "test", "verdict": "failed"}]}
+    assert run_control(entry, tmp_path / "project", tmp_path / "home", failed, tmp_path / "control") is None
+    with pytest.raises(FileNotFoundError):
+        run_control(entry, tmp_path / "project", tmp_path / "home", failed | {"profile": "make-tests"}, tmp_path / "c")
