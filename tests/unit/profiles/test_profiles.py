@@ -11,6 +11,8 @@ import pytest
 
 from devtools.host_speed import slowness
 from sandbox.capabilities import profile_probes
+from sandbox.checks.collected import CollectedResults
+from sandbox.checks.output_results import read_output
 from sandbox.checks.parameters import fill_parameters
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
@@ -209,6 +211,21 @@ def test_the_workspace_of_the_policy_is_filled_in() -> None:
 )
 def test_the_other_profiles_have_their_checks(name: str, ids: tuple[str, ...], shipped: dict[str, Profile]) -> None:
     assert tuple(c.id for c in shipped[name].checks) == ids
+
+
+def test_tests_that_tape_prints_are_counted(shipped: dict[str, Profile], tmp_path: Path) -> None:
+    """Its tail, with the table of nyc; the words of other runners are no test."""
+    (test,) = (check for check in shipped["node"].checks if check.id == "test")
+    assert test.results is not None
+    assert test.results.output is not None
+    log, failed = tmp_path / "stdout", "not ok 2 should be equal\n  ---\n    operator: equal\n  ...\n"
+    log.write_text(f"TAP version 13\n# parse\nok 1 should be equal\n{failed}\n1..2\n# tests 2\n# fail  1\n\n100% |\n")
+    results = CollectedResults()
+    report = read_output([log], test.results.output, ".", results, failed=True)
+    assert report is not None
+    assert (report.tests, report.failures, results.complete) == (2, 1, True)
+    log.write_text("> mocha\n\n  parse\n    \u2713 ok\n\n  1 passing (3ms)\n")
+    assert read_output([log], test.results.output, ".", CollectedResults(), failed=False) is None
 
 
 def test_evidence_is_named_and_weighed(shipped: dict[str, Profile]) -> None:
