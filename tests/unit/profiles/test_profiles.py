@@ -12,6 +12,7 @@ import pytest
 from devtools.host_speed import slowness
 from sandbox.capabilities import profile_probes
 from sandbox.checks.collected import CollectedResults
+from sandbox.checks.line_results import read_line_results
 from sandbox.checks.output_results import read_output
 from sandbox.checks.parameters import fill_parameters
 from sandbox.config import find_resources
@@ -226,6 +227,19 @@ def test_tests_that_tape_prints_are_counted(shipped: dict[str, Profile], tmp_pat
     assert (report.tests, report.failures, results.complete) == (2, 1, True)
     log.write_text("> mocha\n\n  parse\n    \u2713 ok\n\n  1 passing (3ms)\n")
     assert read_output([log], test.results.output, ".", CollectedResults(), failed=False) is None
+
+
+def test_tests_that_automake_prints_are_counted(shipped: dict[str, Profile], tmp_path: Path) -> None:
+    """As GNU Hello 2.10 prints them; lines of its summary and of make are none."""
+    (test,) = (check for check in shipped["autotools"].checks if check.id == "test")
+    assert test.results is not None
+    lines = ["make[4]: Entering directory '/w'", "PASS: tests/hello-1", "SKIP: tests/greeting-2", "FAIL: tests/last-1"]
+    lines += ["XFAIL: a", "XPASS: b", "ERROR: c", "# TOTAL: 6", "# PASS:  1", "PASS:", "  PASS: indented"]
+    (tmp_path / "stdout").write_text("\n".join(lines))
+    report = read_line_results([tmp_path / "stdout"], test.results, CollectedResults())
+    assert report is not None
+    assert (report.tests, report.skipped) == (6, 2)
+    assert [failed.name for failed in report.failed] == ["tests/last-1", "b", "c"]
 
 
 def test_evidence_is_named_and_weighed(shipped: dict[str, Profile]) -> None:
