@@ -1,10 +1,12 @@
 """`python -m benchmarks.corpus [NAME|PROFILE]...`: run published projects as a stranger would, and count the verified.
 
 Each archive is fetched by its pinned hash, committed to a fresh git repository, and given to `sandbox run` with no
-option. Exit code 1 if a project that has to be verified is not, or if one is verified that the file calls open.
+option. Exit code 1 if a project that has to be verified is not, if one is verified that the file calls open, or if one
+passed without a counted test and did not print what the file says.
 
 With CONTROL=1 in the environment, a project that is not verified is run in an ordinary container too (`control.py`).
-Outcomes are recorded as they come; RESUME=1 leaves out the projects that have one on this commit.
+Outcomes are recorded as they come; RESUME=1 leaves out the projects that have one on this commit. The last document of
+each project is kept in `documents/`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.corpus.control import fails_as_well
+from benchmarks.corpus.control import run_control
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import ABSENT, Outcome, format_line, format_table, judge
 from benchmarks.corpus.recorded import find_commit, read_recorded, record
@@ -50,7 +52,7 @@ def main(wanted: list[str]) -> int:
         print(format_line(outcome), flush=True)
     print(f"\n{format_table(outcomes)}")
     _tell("gc")
-    surprises = [o for o in outcomes if o.state == "lost" or (o.state == "verified" and o.entry.open)]
+    surprises = [o for o in outcomes if o.state in {"lost", "uncounted"} or (o.state == "verified" and o.entry.open)]
     for outcome in surprises:
         print(f"{outcome.entry.name}: {outcome.state}, the file says: {outcome.entry.open or 'verified'}")
     return 1 if surprises else 0
@@ -76,11 +78,18 @@ def _try(entry: Entry) -> Outcome:
     try:
         document = _tell("run", str(root), "--json", "--keep-going")
         wall_time_s = time.monotonic() - started
+        _keep_document(entry, document)
         if os.environ.get("CONTROL") == "1":
-            control = fails_as_well(entry, root, FOLDER / "home", document, FOLDER / f"control-{os.getpid()}")
+            control = run_control(entry, root, FOLDER / "home", document, FOLDER / f"control-{os.getpid()}")
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return judge(entry, document, wall_time_s, control)
+
+
+def _keep_document(entry: Entry, document: dict[str, Any]) -> None:
+    folder = FOLDER / "documents"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{entry.name.replace('/', '-')}-{entry.version}.json").write_text(json.dumps(document, indent=1))
 
 
 def _tell(*words: str) -> dict[str, Any]:

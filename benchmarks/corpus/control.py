@@ -5,6 +5,9 @@ so much, too), and the image for its compilers and interpreter alone. Packages
 are installed in the container: by pip the layer's, by name and version, and by npm what npm chooses. For other profiles
 the commands of the profile are run, which are their tools' own. Runs code of the pinned projects with a network: on a
 host for benchmarks only.
+
+A control says something only if its tests began and ended. One whose packages could not be installed, whose container
+the engine did not start, or that was stopped says neither that the project passes elsewhere nor that it fails.
 """
 
 from __future__ import annotations
@@ -17,15 +20,22 @@ import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.corpus.entries import Entry
 from devtools.published import npm_registry, pypi_index
 from sandbox.checks.report import read_report
 from sandbox.models import Report
 
+Control = Literal["fails", "passes", "not started", "stopped"]
+"""`fails`: with at least the same failures. `passes`: without one of them. `not started`: before its first test, by its
+installation or by the engine. `stopped`: at its deadline, or by the limit of memory.
+"""
+
 _PROFILES = Path(__file__).parents[2] / "policies" / "profiles"
 _DEADLINE_S = 1800
+_TIMED_OUT, _KILLED = 124, 137  # what timeout(1) and a shell make of it
+_BEGUN = "begun"  # in the folder of reports
 _USER = 1000
 _CA_FILE = Path("/etc/ssl/certs/ca-certificates.crt")
 _PYTHON = """\
@@ -38,41 +48,62 @@ SETUPTOOLS_SCM_PRETEND_VERSION={version} pip install -q --no-deps --no-build-iso
 unset PIP_CONFIG_FILE PIP_INDEX_URL PIP_CERT
 """
 _PYTEST = "python -m pytest -q --junitxml=/report/junit.xml"
+_BEGIN = f"touch /report/{_BEGUN}\n"
 _NODE = "NODE_EXTRA_CA_CERTS=/control-ca.crt npm install --registry={registry} --no-audit --no-fund {before}\n"
 
 
-def fails_as_well(entry: Entry, project: Path, home: Path, document: Mapping[str, Any], folder: Path) -> bool | None:
-    """Whether its tests fail in an ordinary container too, with at least the same failed tests.
+def run_control(entry: Entry, project: Path, home: Path, document: Mapping[str, Any], folder: Path) -> Control | None:
+    """Run the tests of a project in an ordinary container, and compare with the first check that did not pass.
 
     `folder`: for the copy of the project and the reports; removed afterwards. Its output is kept beside it, in
-    `control-NAME.log`. None if there was no run to compare.
+    `control-NAME.log`. None if there was no run to compare, or one with the checks of another profile: that is ours,
+    and these fail anywhere.
     """
     failed = [run for run in document.get("runs", []) if run["verdict"] != "passed"]
-    if not failed:
+    if not failed or document["profile"] != entry.profile:
         return None
     run = failed[0]
+    reports = folder / "report"
     try:
         shutil.copytree(project, folder / "tree", symlinks=True, ignore=shutil.ignore_patterns(".git"))
-        (folder / "report").mkdir()
-        (folder / "report" / "packages.txt").write_text("".join(f"{line}\n" for line in _list_packages(home, run)))
+        reports.mkdir()
+        (reports / "packages.txt").write_text("".join(f"{line}\n" for line in _list_packages(home, run)))
         _give(folder)
         output = folder.parent / f"control-{entry.name.replace('/', '-')}.log"
         with output.open("wb") as log:
             memory = run["usage"]["limits"]["memory_bytes"]
             command = [*_start(folder, run["image_digest"], memory), "sh", "-ec", _script(entry, document["profile"])]
             status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
-        report = read_report(folder / "report")
+        begun, report = (reports / _BEGUN).exists(), read_report(reports)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return status != 0 and contains_failures(run, report, output.read_text(encoding="utf-8", errors="replace"))
+    same = contains_failures(run, report, output.read_text(encoding="utf-8", errors="replace"))
+    return judge_control(status, begun=begun, same_failures=same)
+
+
+def judge_control(status: int, *, begun: bool, same_failures: bool) -> Control:
+    """What a control says. `status`: of `docker run`. `begun`: its packages were installed, and its tests started.
+
+    One that was stopped after it had all failures of the run has shown what was asked.
+    """
+    if not begun:
+        return "not started"
+    if status != 0 and same_failures:
+        return "fails"
+    return "stopped" if status in {_TIMED_OUT, _KILLED} else "passes"
 
 
 def contains_failures(run: Mapping[str, Any], report: Report | None, output: str) -> bool:
-    """Whether the control has the failures of a run: failed tests in its report, diagnostics in its output."""
+    """Whether the control has the failures of a run: failed tests in its report, diagnostics in its output.
+
+    A run that failed and reports no test has its exit code alone to compare; one that a limit stopped not even that.
+    """
     counts = run.get("report") or {}
     if counts.get("kind") == "diagnostics":  # the control writes none: compilers and autoreconf print them
         return all(found["message"].partition("\n")[0] in output for found in run.get("failures", []))
     seen = {test["test"] for test in run.get("failures", [])}
+    if not seen and run["verdict"] != "failed":
+        return False
     ours = counts.get("failures", 0) + counts.get("errors", 0)
     theirs = (report.failures + report.errors) if report else 0
     known = {test.name for test in report.failed} if report else set()
@@ -109,10 +140,12 @@ def _script(entry: Entry, profile: str) -> str:
     """What an ordinary person types, for the shell."""
     if profile == "python":
         install = _PYTHON.format(index=shlex.quote(pypi_index(os.environ)), version=entry.version)
-        return install + (entry.control or _PYTEST)
+        return install + _BEGIN + (entry.control or _PYTEST)
     if profile == "node":
         before = f"--before={entry.released.date()}T23:59:59Z" if entry.released else ""
-        return _NODE.format(registry=shlex.quote(npm_registry()), before=before) + (entry.control or "npm test")
+        return (
+            _NODE.format(registry=shlex.quote(npm_registry()), before=before) + _BEGIN + (entry.control or "npm test")
+        )
     checks = tomllib.loads((_PROFILES / f"{profile}.toml").read_text(encoding="utf-8"))["check"]
     words = [[word for word in check["argv"] if not word.startswith("<")] for check in checks]
-    return entry.control or "\n".join(shlex.join(argv) for argv in words)
+    return _BEGIN + (entry.control or "\n".join(shlex.join(argv) for argv in words))

@@ -19,7 +19,8 @@ class Entry(Archive):
 
     `control`: how its authors run its tests, if not as is usual for its profile; only the control reads it.
     `upstream`: why its own checks fail in any environment, seen in an ordinary container. `open`: what we lack, so that
-    it is not verified yet. Both empty: it has to be verified with no option given.
+    it is not verified yet. Both empty: it has to be verified with no option given. `says`: what its
+    checks print when all tests passed, where they write no report of tests: without either it is not verified.
     """
 
     profile: str
@@ -27,6 +28,7 @@ class Entry(Archive):
     control: str = ""
     upstream: str = ""
     open: str = ""
+    says: str = ""
 
 
 class _Corpus(BaseModel):

@@ -2,8 +2,8 @@
 
 `declared.py needs WHEEL`: run-time requirements that are not installed.
 `declared.py builds PYPROJECT`: requirements of its build that are not installed.
-`declared.py members FOLDER`: the folders, from there, of the packages of its workspace and of those that uv or Poetry
-take by a path from the tree.
+`declared.py members FOLDER`: the folders, from there, of the packages of its workspace and of those that uv, Poetry or
+a requirements file take by a path from the tree.
 `declared.py extensions WHEEL FOLDER`: the compiled modules of a wheel that it has just put beside their sources there.
 `declared.py application PYPROJECT`: why its project need not be a package, if it says so, or says of no build.
 `declared.py wants PYPROJECT [WHEEL]`: requirements of its test and dev extras and groups that are not installed but
@@ -12,10 +12,12 @@ Extras come from the wheel's metadata (every back-end writes it), groups from `[
 """
 
 import os
+import posixpath
+import re
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from email.parser import Parser
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,6 +30,18 @@ WHEELS = Path("/wheels")
 PYPROJECT = "pyproject.toml"
 PLACED_AT = 315_619_201  # 1980-01-02 00:00:01, which no other file has: the next check replaces what a killed one left
 EXTENSIONS = ("*.cpython-*.so", "*.abi3.so")  # never taken into a commit: policies/profiles/python.toml
+LOCAL = (
+    r"(?:(?P<editable>-e|--editable)[ =]?\s*)?(?:file:(?!//))?(?P<path>[\w.-]+(?:/[\w.-]+)*)/?"
+    r"(?:\[(?P<extras>[\w., -]*)\])?"
+)
+"""A folder in a line of a requirements file; sandbox/dependencies/requirement_files.py has the same, and the names."""
+INCLUDE = r"(?:-r|--requirement)[ =]?\s*(\S+)"
+MANIFESTS_OF_FOLDERS = (PYPROJECT, "setup.py", "setup.cfg")
+REQUIREMENTS = (
+    r"(?:requirements/)?(?:requirements[-_](?:tests?|testing|dev)|(?:test|dev)[-_]requirements)[.](?:txt|in)"
+    r"|requirements/(?:tests?|testing|dev)[.](?:txt|in)|requirements/(?:default|base)[.]txt"
+    r"|(?:tests?/)?requirements[.]txt"
+)
 WANTED = ("dev", "develop", "test", "tests", "testing")
 
 
@@ -109,18 +123,19 @@ def application(pyproject: Path) -> list[str]:
 
 
 def members(root: Path) -> list[str]:
-    """Those that have a pyproject.toml, without the project at the root."""
+    """Those that have a pyproject.toml, or that a requirements file names, without the project at the root."""
     root = root.resolve()
     workspace = read_tools(root).get("uv", {}).get("workspace", {})
     named, left_out = (
         [path for pattern in workspace.get(key, []) if Path(pattern) != Path() for path in sorted(root.glob(pattern))]
         for key in ("members", "exclude")
     )
-    pending = [*(path for path in named if path not in left_out), *list_source_folders(root)]
+    of_files = [root / folder for folder in list_named_folders(root)]
+    pending = [*(path for path in named if path not in left_out), *list_source_folders(root), *of_files]
     found = list[Path]()
     for path in map(Path.resolve, pending):  # grows while it is read
         inside = path.is_relative_to(root) and path != root and not any(map(is_hidden, path.relative_to(root).parts))
-        if inside and path not in found and (path / PYPROJECT).is_file():
+        if inside and path not in found and ((path / PYPROJECT).is_file() or path in of_files):
             found.append(path)
             pending += list_source_folders(path)
     return [str(path.relative_to(root)) for path in found]
@@ -144,6 +159,32 @@ def list_source_folders(folder: Path) -> Iterator[Path]:
             for one in source if isinstance(source, list) else [source]:
                 if isinstance(one, dict) and "path" in one:
                     yield folder / one["path"]
+
+
+def list_named_folders(root: Path) -> list[str]:
+    """The folders of packages that requirements files name: from the root, else from the folder of the file."""
+    names = [path.relative_to(root).as_posix() for path in (*root.glob("*.*"), *root.glob("*/*.*"))]
+    pending = sorted(name for name in names if re.fullmatch(REQUIREMENTS, name))
+    found = list[str]()
+    for name in pending:  # grows while it is read
+        path = root / name
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.is_file() else ""
+        for line in (re.sub(r"(?:^|\s)#.*$", "", line).strip() for line in text.replace("\\\n", " ").split("\n")):
+            if include := re.fullmatch(INCLUDE, line):
+                inner = posixpath.normpath(posixpath.join(posixpath.dirname(name), include[1]))
+                pending += [inner] if inner not in pending and not inner.startswith(("..", "/")) else []
+            local = re.fullmatch(LOCAL, line, re.ASCII)
+            if local and (local["editable"] or "/" in line or line.startswith("file:")):
+                places = (
+                    posixpath.normpath(posixpath.join(base, local["path"])) for base in ("", posixpath.dirname(name))
+                )
+                found += [place for place in places if is_package(root / place)][:1]
+    return list(dict.fromkeys(found))
+
+
+def is_package(folder: Path) -> bool:
+    """Whether something in it says how it is built."""
+    return any((folder / name).is_file() for name in MANIFESTS_OF_FOLDERS)
 
 
 def is_hidden(name: str) -> bool:
@@ -182,7 +223,7 @@ def wants(pyproject: Path, *wheel: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    commands = {
+    commands: dict[str, Callable[..., Iterable[str]]] = {
         "application": application,
         "builds": builds,
         "extensions": extensions,

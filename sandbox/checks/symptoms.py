@@ -116,6 +116,10 @@ _TOO_OLD_TOOLS = (
     (rf"^{_MESON}Meson version is \S{{1,20}} but project requires ", "Meson"),
     (r"^configure\.(?:ac|in):\d+: error: Autoconf version \S{1,20} or higher is required", "autoconf"),
 )
+_OLDER_CATCH = (  # headers that version 3 has, and 2 has not
+    r'^\S{1,200}: fatal error: [<"]catch2/(?:\w{1,40}/)?catch_\w{1,80}\.hpp[>"]: No such file',
+    r'^  Could not find a configuration file for package "Catch2" that is compatible$',
+)
 _OLDER_PERL = r"^(?:#? *Error:  )?([A-Z]\w{0,40}(?:::\w{1,40}){0,6}) version \S{1,20} required--this is only version "
 _ASKED_A_NETWORK = (
     r"^hint: Packages were unavailable because the network was disabled\.",
@@ -201,6 +205,7 @@ _PACKAGE_SYMPTOMS = tuple(_Symptom(_ENVIRONMENT, re.compile(where), *words) for 
 _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
     _Symptom(kind, re.compile(pattern), sentence)
     for kind, pattern, sentence in (
+        *((_ENVIRONMENT, pattern, _NEWER_TOOL.format("Catch2")) for pattern in _OLDER_CATCH),
         *_LACKED,
         *((_ENVIRONMENT, pattern, _NEWER.format(tool)) for pattern, tool in _TOO_OLD),
         *((_ENVIRONMENT, pattern, _NEWER_TOOL.format(tool)) for pattern, tool in _TOO_OLD_TOOLS),

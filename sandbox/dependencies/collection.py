@@ -29,6 +29,16 @@ the tree has more than `MAX_LISTED_FILES` files.
 """
 
 
+@dataclass(frozen=True)
+class NamedFolder:
+    """A package of the tree that a requirements file names by its folder."""
+
+    folder: str
+    extras: tuple[str, ...]
+    role: Role
+    origin: str
+
+
 @dataclass
 class Collection:
     """What was found so far. `project`: the project's own name. `extras`: the lists of its extras, with their origins,
@@ -36,8 +46,8 @@ class Collection:
     selects. `unnamed`: lists, with their origins, that hold a test tool and have names that do not say what they are
     for. `groups`: the entries of dependency groups, by normalized name. `of_tree`: names of packages of the tree, which
     no registry is asked for. `elsewhere`: names of packages that come neither from a registry nor from the tree, and
-    why they are refused. `computed`: the
-    project's build computes what it needs to run; `declared`: pyproject.toml says it, so setup.py does not.
+    why they are refused. `named_folders`: packages of the tree that requirements files name. `computed`: the project's
+    build computes what it needs to run; `declared`: pyproject.toml says it, so setup.py does not.
     """
 
     read: ReadFile
@@ -52,6 +62,7 @@ class Collection:
     groups: dict[str, object] = field(default_factory=dict)
     of_tree: frozenset[str] = frozenset()
     elsewhere: Mapping[str, RefusalReason] = field(default_factory=dict)
+    named_folders: list[NamedFolder] = field(default_factory=list)
     computed: bool = False
     declared: bool = False
     unnamed: list[tuple[object, str]] = field(default_factory=list)

@@ -10,7 +10,7 @@ from sandbox.dependencies.pyproject import FILE, read_pyproject
 from sandbox.dependencies.requirement_files import read_requirement_file
 from sandbox.dependencies.setup_files import read_pkg_info, read_setup_cfg, read_setup_py
 from sandbox.dependencies.test_environments import RECIPES, read_all_extras, read_noxfile, read_tox
-from sandbox.dependencies.uv_workspace import find_packages_of_tree, read_packages_of_tree
+from sandbox.dependencies.uv_workspace import add_named_folders, find_packages_of_tree, read_packages_of_tree
 from sandbox.models.dependencies import Manifest
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -72,7 +72,7 @@ def read_python_manifest(read: ReadFile) -> Manifest:
     read_all_extras(collection)
     if lock_file is not None:
         read_lock_file(collection, lock_file)
-    read_packages_of_tree(collection, members)
+    read_packages_of_tree(collection, add_named_folders(collection, members))
     if not any(found.role in _FOR_TESTS for found in collection.requirements) and not collection.wanted_extras:
         for texts, origin in collection.unnamed:
             collection.add(texts, Role.DEVELOPMENT, origin)

@@ -1,6 +1,7 @@
 """Read `requirements*.txt`: requirements, hashes, and includes of other files of the tree. Other options are refused.
 
-`-e .` and `.` mean the project itself, which a check installs anyway, and its extras.
+`-e .` and `.` mean the project itself, which a check installs anyway, and its extras. `-e ./libs/x` and `./libs/x` mean
+a package of the tree: `uv_workspace.py` reads it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.collection import Collection, NamedFolder
+from sandbox.dependencies.folder_patterns import resolve_folder
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -21,13 +23,21 @@ _HASH = re.compile(r"\s--hash[= ](\S+)")
 _INCLUDE = re.compile(r"^(?:-r|--requirement|-c|--constraint)[ =]?\s*(\S+)$")
 _ITSELF = re.compile(r"^(?:(?:-e|--editable)[ =]?\s*)?(?:file:)?\.(?:/)?(?:\[([A-Za-z0-9._, -]*)\])?$")
 
+LOCAL = (
+    r"(?:(?P<editable>-e|--editable)[ =]?\s*)?(?:file:(?!//))?(?P<path>[\w.-]+(?:/[\w.-]+)*)/?"
+    r"(?:\[(?P<extras>[\w., -]*)\])?"
+)
+"""A folder, with its extras, in a line of a requirements file; images/python/declared.py has the same."""
+MANIFESTS_OF_FOLDERS = ("pyproject.toml", "setup.py", "setup.cfg")
+"""What makes a folder a package; images/python/declared.py has the same."""
+
 
 def read_requirement_file(collection: Collection, path: str, role: Role, depth: int = 0) -> None:
     """Add what a requirements file and those that it includes declare. Constraint files are skipped."""
     for line in _join_lines(collection.load_text(path)):
         if collection.is_full:
             return collection.refuse_rest(path)
-        if add_itself(collection, line, role):
+        if add_itself(collection, line, role) or _add_folder(collection, line, role, path):
             continue
         if include := _INCLUDE.fullmatch(line):
             _follow(collection, path, include[1], role, depth, is_constraint=line.startswith(("-c", "--c")))
@@ -50,6 +60,22 @@ def add_itself(collection: Collection, line: str, role: Role) -> bool:
     if found is not None:
         collection.want_extras((found[1] or "").split(","), role)
     return found is not None
+
+
+def _add_folder(collection: Collection, line: str, role: Role, origin: str) -> bool:
+    """Whether a line means a package in a folder of the tree. As for pip, its path is from the root; if there is none,
+    from the folder of the file, as for uv.
+    """
+    found = re.fullmatch(LOCAL, line, re.ASCII)
+    if found is None or not (found["editable"] or "/" in line or line.startswith("file:")):
+        return False
+    for base in ("", posixpath.dirname(origin)):
+        folder = resolve_folder(base, found["path"])
+        if folder and any(collection.load_text(posixpath.join(folder, name)) for name in MANIFESTS_OF_FOLDERS):
+            extras = tuple(filter(None, map(str.strip, (found["extras"] or "").split(","))))
+            collection.named_folders.append(NamedFolder(folder, extras, role, origin))
+            return True
+    return False
 
 
 def read_named_file(collection: Collection, path: str, role: Role, origin: str) -> None:

@@ -1,4 +1,5 @@
-"""Read which packages uv and Poetry take from elsewhere than a registry, and which of them are in the tree.
+"""Read which packages uv, Poetry and requirements files take from elsewhere than a registry, and which of them are in
+the tree.
 
 A registry may have other packages of these names: those of the tree are installed by the check, the others refused.
 """
@@ -6,7 +7,7 @@ A registry may have other packages of these names: those of the tree are install
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from sandbox.dependencies.pyproject import (
     read_poetry,
     read_table,
 )
+from sandbox.dependencies.setup_files import read_setup_cfg, read_setup_py
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -48,23 +50,69 @@ def find_packages_of_tree(collection: Collection) -> list[Member]:
     theirs, and which ones come from elsewhere.
     """
     root = collection.load_toml(FILE)
-    folders, members = list[str](), list[Member]()
+    folders = list[str]()
     sources = dict(_list_sources(root))
     _add_folders(collection, folders, _list_members(collection, read_table(root, "tool", "uv", "workspace")))
     _add_folders(collection, folders, _list_paths("", sources))
+    members = _read_members(collection, folders, sources)
+    collection.elsewhere = {name: reason for name, (reason, _) in sources.items() if name not in collection.of_tree}
+    return members
+
+
+def add_named_folders(collection: Collection, members: Sequence[Member]) -> list[Member]:
+    """The members, and the packages that requirements files name by their folders, with what these name. Adds the
+    requirements of those names.
+    """
+    folders = [posixpath.dirname(member.path) for member in members]
+    known = len(folders)
+    _add_folders(collection, folders, dict.fromkeys(named.folder for named in collection.named_folders))
+    found = [*members, *_read_members(collection, folders[known:], {})]
+    names = {posixpath.dirname(member.path): member.name for member in found}
+    for named in collection.named_folders:
+        if named.folder not in names:
+            collection.refuse(named.folder, RefusalReason.PATH, named.origin)
+        else:
+            collection.add_text(f"{names[named.folder]}{_show_extras(named.extras)}", named.role, named.origin)
+    return found
+
+
+def _read_members(
+    collection: Collection, folders: list[str], sources: dict[str, tuple[RefusalReason, object]]
+) -> list[Member]:
+    """The packages in folders, and in those that they name, which are added. Adds their sources, and says the
+    collection which names are of the tree.
+    """
+    members = list[Member]()
     for folder in folders:  # grows while it is read
         path = posixpath.join(folder, FILE)
-        document = collection.load_toml(path)
-        poetry = read_table(document, "tool", "poetry")
-        name = read_table(document, "project").get("name") or poetry.get("name")
+        document: Mapping[str, Any] = collection.load_toml(path)
+        name = read_table(document, "project").get("name") or read_table(document, "tool", "poetry").get("name")
+        if not isinstance(name, str):
+            document = _read_setup_files(collection, folder, document)
+            name = read_table(document, "project").get("name")
         if isinstance(name, str):
             members.append(Member(canonicalize_name(name), path, document))
             own = dict(_list_sources(document))
-            sources = own | sources
+            sources |= own | sources  # those of the root count
             _add_folders(collection, folders, _list_paths(folder, own))
-    collection.of_tree = frozenset(member.name for member in members)
-    collection.elsewhere = {name: reason for name, (reason, _) in sources.items() if name not in collection.of_tree}
+    collection.of_tree |= {member.name for member in members}
     return members
+
+
+def _read_setup_files(collection: Collection, folder: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What setup.cfg and setup.py of a folder say, as the table of a project; of `document` if they say no name."""
+    apart = Collection(lambda name: collection.load_text(posixpath.join(folder, name)).encode())
+    read_setup_cfg(apart)
+    read_setup_py(apart)
+    for entry in apart.refused:
+        collection.refuse(entry.text, entry.reason, posixpath.join(folder, entry.origin))
+    if not apart.project:
+        return document
+    needed = [
+        f"{r.name}{_show_extras(r.extras)}{r.specifier}{r.marker and f' ; {r.marker}'}" for r in apart.requirements
+    ]
+    lists = {name: texts for name, (texts, _) in apart.extras.items()}
+    return {**document, "project": {"name": apart.project, "dependencies": needed, "optional-dependencies": lists}}
 
 
 def read_packages_of_tree(collection: Collection, members: list[Member]) -> None:
@@ -133,6 +181,10 @@ def _read_member(collection: Collection, member: Member, role: Role) -> None:
             collection.add(expand_group(groups, name), kind, f"{member.path}: dependency group {name}")
     if "requires" in (build := read_table(member.document, "build-system")):
         collection.add(build["requires"], Role.BUILD, f"{member.path}: build-system.requires")
+
+
+def _show_extras(names: Sequence[str]) -> str:
+    return f"[{','.join(names)}]" if names else ""
 
 
 def _list(value: object) -> list[Any]:

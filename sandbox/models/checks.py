@@ -34,7 +34,7 @@ class Limits(Model):
     memory_bytes: PositiveInt = 4 * 1024**3  # the kernel kills: Verdict.OOM_KILLED
     cpus: PositiveFloat = 2.0  # the scheduler throttles
     pids: PositiveInt = 512  # fork fails inside the guest
-    file_bytes: PositiveInt = 4 * 1024**3  # writes to one file fail (SIGXFSZ)
+    file_bytes: PositiveInt = 8 * 1024**3  # writes to one file fail (SIGXFSZ); tests of 32-bit offsets pass 4 GiB
     open_files: PositiveInt = 4096  # open fails inside the guest
     tmp_bytes: PositiveInt = 512 * 1024**2  # writes to /tmp fail (ENOSPC)
     home_bytes: PositiveInt = 128 * 1024**2  # writes to the home directory fail (ENOSPC)

@@ -1,4 +1,4 @@
-"""THREATS S19: manifests that smuggle options, addresses, paths or code into the package manager.
+"""THREATS S19, S170: manifests that smuggle options, addresses, paths or code into the package manager.
 
 The control of each: pip's own reader of the same text, which does as it says.
 """
@@ -13,6 +13,7 @@ import pytest
 
 from devtools.host_speed import slowness
 from sandbox.dependencies.allowed_pythons import read_allowed_pythons
+from sandbox.dependencies.collection import MAX_ENTRIES, MAX_FILES, MAX_LOOKS
 from sandbox.dependencies.python_manifest import read_python_manifest
 from sandbox.dependencies.requirement_text import parse_requirement
 from sandbox.models.dependencies import Manifest, RefusalReason, RefusedEntry, Requirement, RequirementRole
@@ -245,3 +246,58 @@ def test_s19_files_that_include_many_others_cannot_exhaust_the_reader() -> None:
     assert time.process_time() - begun < SECONDS * slowness()
     assert RefusalReason.LIMIT in {refused.reason for refused in manifest.refused}
     assert manifest.requirements, "void: the files are read"
+
+
+OF_TREE = {
+    "pyproject.toml": '[project]\nname = "app"\ndependencies = ["secret-lib", "plain"]\n',
+    "libs/x/pyproject.toml": '[project]\nname = "Secret_Lib"\ndependencies = ["inner"]\n',
+}
+
+
+def _read_tree(tree: dict[str, str]) -> tuple[Manifest, list[str]]:
+    """What the manifests declare, and the paths that were read."""
+    asked = list[str]()
+
+    def read(path: str) -> bytes | None:
+        asked.append(path)
+        return tree[path].encode() if path in tree else None
+
+    return read_python_manifest(read), asked
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-e ../x",
+        "-e ./libs/../../x",
+        "libs/../../x/",
+        "-e /libs/x",
+        "file:///libs/x",
+        "file:../x",
+        "-e ~/x",
+        "-e $HOME/x",
+    ],
+)
+def test_s170_a_folder_of_a_requirements_file_stays_in_the_tree(line: str) -> None:
+    manifest, asked = _read_tree(
+        OF_TREE | {"requirements.txt": f"{line}\n", "../x/pyproject.toml": '[project]\nname = "x"'}
+    )
+    assert not [path for path in asked if path.startswith(("/l", "~", "$", "file")) or ".." in path.split("/")]
+    assert [found.text for found in manifest.refused] == [line]
+
+
+def test_s170_a_package_that_a_requirements_file_names_by_its_folder_is_asked_of_no_registry() -> None:
+    """Who registers the name there would be installed. Control: without the line the name is asked for."""
+    plain, _ = _read_tree(OF_TREE)
+    assert [found.name for found in plain.requirements] == ["secret-lib", "plain"]
+    named, _ = _read_tree(OF_TREE | {"requirements.txt": "-e ./libs/x\n"})
+    assert [found.name for found in named.requirements] == ["plain", "inner"]
+
+
+def test_s170_many_folders_of_a_requirements_file_cannot_exhaust_the_reader() -> None:
+    lines = "".join(f"-e ./f{number}\n" for number in range(20_000))
+    begun = time.process_time()
+    manifest, asked = _read_tree({"requirements.txt": lines})
+    assert len(asked) <= MAX_LOOKS
+    assert len(manifest.refused) <= MAX_ENTRIES + MAX_FILES
+    assert time.process_time() - begun < SECONDS * slowness()

@@ -235,6 +235,9 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
         ("Error: connect ECONNREFUSED 127.0.0.1:5432", "database"),
         ("dial tcp 127.0.0.1:6379: connect: connection refused", "database"),
         ("  CMake 3.30 or higher is required.  You are running version 3.25.1", "--image build13"),
+        ("t.cpp:1:10: fatal error: catch2/catch_test_macros.hpp: No such file or directory", "newer Catch2"),
+        ("t.cpp:1:10: fatal error: catch2/matchers/catch_matchers.hpp: No such file or directory", "newer Catch2"),
+        ('  Could not find a configuration file for package "Catch2" that is compatible', "newer Catch2"),
         ("meson.build:1:0: ERROR: Meson version is 1.0.1 but project requires >= 1.3", "newer Meson"),
         ("configure.ac:5: error: Autoconf version 2.72 or higher is required", "newer autoconf"),
         ("Specio version 0.5 required--this is only version 0.48 at lib/A.pm line 11.", "older 'Specio'"),
@@ -256,6 +259,13 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
 def test_a_thing_of_the_environment_that_is_not_there_is_named(line: str, words: str) -> None:
     found = why(failed(1, err=line))
     assert (found.kind, words in found.sentence) == (ENVIRONMENT, True)
+
+
+def test_the_header_of_an_old_catch2_asks_for_no_newer_one() -> None:
+    assert (
+        "newer"
+        not in why(failed(1, err="t.cpp:1:10: fatal error: catch2/catch.hpp: No such file or directory")).sentence
+    )
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,36 @@ def test_packages_that_poetry_takes_by_a_path_of_the_tree_are_read_and_not_asked
     ]
 
 
+NAMED_FOLDERS: dict[str, str | bytes] = {
+    "pyproject.toml": '[project]\nname = "app"\n',
+    "requirements.txt": "-e .\n-e ./libs/one[fast]  # ours\n./libs/old\nplain\nother\n"
+    "-e ./libs/none\n-e ../out\n./libs/x.whl\n-e https://elsewhere.example/x\n-e /libs/one\n",
+    "requirements/test.txt": "--editable=libs/help\n-r more.in\n",
+    "requirements/more.in": "file:near/\n",
+    "libs/one/pyproject.toml": '[project]\nname = "One"\ndependencies = ["a", "old"]\n'
+    '[project.optional-dependencies]\nfast = ["b"]\nslow = ["not"]\n[tool.uv.sources]\ndeep = {path = "../deep"}\n',
+    "libs/deep/pyproject.toml": '[project]\nname = "deep"\ndependencies = ["c"]\n',
+    "libs/old/setup.py": 'from setuptools import setup\nsetup(name="old", install_requires=["d[x]>=1", "e @ git+https://e"])\n',
+    "libs/help/setup.cfg": "[metadata]\nname = help\n[options]\ninstall_requires =\n    f; python_version > '3'\n",
+    "requirements/near/setup.py": 'import near\nsetup(name="other", install_requires=["g"])\n',
+}
+
+
+def test_folders_that_requirements_files_name_are_packages_of_the_tree() -> None:
+    """Controls: a folder without a manifest, one outside, an archive and an address are refused, as before."""
+    manifest = read_python_manifest(reader(NAMED_FOLDERS))
+    assert names(manifest, RUNTIME) == ["plain", "a", "d", "g", "b"]
+    assert names(manifest, TEST) == ["f", "c"]
+    assert [(found.text, found.reason.value) for found in manifest.refused] == [
+        ("-e ./libs/none", "option"),
+        ("-e ../out", "option"),
+        ("./libs/x.whl", "path"),
+        ("-e https://elsewhere.example/x", "option"),
+        ("-e /libs/one", "option"),
+        ("e @ git+https://e", "version_control"),
+    ]
+
+
 def test_of_a_large_workspace_all_that_is_promised_is_read_and_the_rest_refused_by_name() -> None:
     """With its lock file, and other manifests of the root."""
     member = '[project]\nname = "m{n}"\ndependencies = ["a{n}"]\n'

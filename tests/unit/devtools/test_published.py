@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.corpus.control import contains_failures
+from benchmarks.corpus.control import Control, contains_failures, judge_control, run_control
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import format_table, judge
 from devtools.published import FetchError, unpack
@@ -78,16 +79,67 @@ def test_a_project_is_lost_only_if_the_file_has_no_reason() -> None:
     assert (upstream.state, verified.state, verified.tests) == ("upstream", "verified", 3)
     absent = judge(entry, {"error": {"code": "absent", "brief": "404"}}, 0.0)
     assert absent.state == "absent"
-    assert format_table([lost, upstream, verified, absent]).endswith("50 %")
+    assert format_table([lost, upstream, verified, absent]).endswith("pass upstream: 50 %; of all: 33 %")
+
+
+def test_a_project_without_a_counted_test_is_not_verified_unless_it_prints_what_the_file_says() -> None:
+    entry = Entry(name="n", version="1", source="pypi", file="f", sha256="0" * 64, profile="make")
+    runs = [{"report": None}, {"report": {"tests": 0}, "stdout_tail": "96 tests, 0 failed\n", "stderr_tail": ""}]
+    silent = {"profile": "make", "verified": True, "runs": runs}
+    uncounted = judge(entry, silent, 1.0)
+    other = judge(entry.model_copy(update={"says": "97 tests, 0 failed"}), silent, 1.0)
+    known = judge(entry.model_copy(update={"says": "96 tests, 0 failed"}), silent, 1.0)
+    assert [found.state for found in (uncounted, other, known)] == ["uncounted", "uncounted", "verified"]
+    assert format_table([uncounted, known]).endswith("pass upstream: 50 %; of all: 50 %")
+
+
+@pytest.mark.parametrize(
+    ("status", "begun", "same", "said"),
+    [
+        (125, False, True, "not started"),  # the engine refused
+        (1, False, True, "not started"),  # its packages could not be installed
+        (1, True, True, "fails"),
+        (1, True, False, "passes"),
+        (0, True, True, "passes"),
+        (124, True, False, "stopped"),
+        (137, True, False, "stopped"),
+        (137, True, True, "fails"),
+    ],
+)
+def test_a_control_that_did_not_start_or_was_stopped_says_nothing(
+    status: int, begun: bool, same: bool, said: Control
+) -> None:
+    assert judge_control(status, begun=begun, same_failures=same) == said
+    entry = Entry(name="n", version="1", source="pypi", file="f", sha256="0" * 64, profile="python")
+    lost = judge(entry, {"profile": "python", "runs": [{"check_id": "test", "verdict": "failed"}]}, 1.0, said)
+    assert format_table([lost]).endswith("pass upstream: 0 %; of all: 0 %")
+    counts = format_table([lost]).splitlines()[1].split()[8:11]
+    assert counts == ["1" if said in column else "0" for column in ({"fails"}, {"passes"}, {"not started", "stopped"})]
 
 
 def test_a_control_has_the_failed_tests_of_a_run_or_prints_its_diagnostics() -> None:
-    tests = {"failures": [{"test": "t::a", "message": "no"}], "report": {"failures": 1, "kind": "tests"}}
+    tests = {
+        "verdict": "failed",
+        "failures": [{"test": "t::a", "message": "no"}],
+        "report": {"failures": 1, "kind": "tests"},
+    }
     same = Report(tests=2, failures=1, errors=0, skipped=0, failed=(TestFailure(name="t::a", message="no"),))
     assert contains_failures(tests, same, "")
     assert not contains_failures(tests, None, "t::a: no")
     message = "required directory ./sub does not exist"
     diagnostic = {"test": f"Makefile.am: {message}", "message": f"{message}\nmore"}
-    found = {"failures": [diagnostic], "report": {"failures": 1, "kind": "diagnostics"}}
+    found = {"verdict": "failed", "failures": [diagnostic], "report": {"failures": 1, "kind": "diagnostics"}}
     assert contains_failures(found, None, f"Makefile.am:1: error: {message}\n")
     assert not contains_failures(found, None, "Makefile.am:1: error: another\n")
+    build: dict[str, Any] = {"verdict": "failed", "failures": [], "report": None}
+    assert contains_failures(build, None, "")
+    assert not contains_failures(build | {"verdict": "timed_out"}, None, "")
+
+
+def test_a_project_with_the_checks_of_another_profile_has_no_control(tmp_path: Path) -> None:
+    """They would fail in an ordinary container too. A control would make its folder first."""
+    entry = Entry(name="n", version="1", source="debian", file="f", sha256="0" * 64, profile="make-tests")
+    failed = {"profile": "node", "runs": [{"check_id": "test", "verdict": "failed"}]}
+    assert run_control(entry, tmp_path / "project", tmp_path / "home", failed, tmp_path / "control") is None
+    with pytest.raises(FileNotFoundError):
+        run_control(entry, tmp_path / "project", tmp_path / "home", failed | {"profile": "make-tests"}, tmp_path / "c")

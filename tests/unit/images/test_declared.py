@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from sandbox.dependencies import requirement_files
+from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.python_manifest import MANIFESTS
+from sandbox.dependencies.requirement_files import read_requirement_file
+from sandbox.models.dependencies import RequirementRole
 
 BUILT = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
 
@@ -66,6 +73,37 @@ def test_packages_of_a_workspace_are_those_of_its_patterns_and_of_paths_in_the_t
         (root / folder / "pyproject.toml").write_text(text)
     (root / "libs/empty").mkdir()
     assert program.members(root) == ["libs/one", "plain", "by/path", "help", "more"]
+
+
+def test_folders_that_requirements_files_name_are_those_that_the_host_reads(
+    program: ModuleType, tmp_path: Path
+) -> None:
+    """Controls: a file of another name is not read, and what is outside or no package is no member."""
+    names = ("libs/one", "libs/old", "libs/help", "requirements/near", "libs/docs", "../out")
+    texts = {
+        "requirements.txt": "-e .\n-e ./libs/one[fast]  # ours\nlibs/old/\nplain\n-e ../out\n-e ./libs/none\n",
+        "requirements/test.in": "--editable=libs/help\n-r more.txt\n-r ../../out.txt\n",
+        "requirements/more.txt": "file:near\n-r test.in\n",
+        "requirements-docs.txt": "-e ./libs/docs\n",
+        **{f"{name}/{file}": "" for name, file in zip(names, program.MANIFESTS_OF_FOLDERS * 2, strict=True)},
+    }
+    root = tmp_path / "root"
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text or " ")
+    assert program.members(root) == ["libs/one", "libs/old", "libs/help", "requirements/near"]
+    collection = Collection(lambda name: (root / name).read_bytes() if (root / name).is_file() else None)
+    for name in ("requirements.txt", "requirements/test.in"):
+        read_requirement_file(collection, name, RequirementRole.RUNTIME)
+    assert [named.folder for named in collection.named_folders] == program.members(root)
+
+
+def test_the_guest_reads_the_requirements_files_that_the_host_reads(program: ModuleType) -> None:
+    assert requirement_files.LOCAL == program.LOCAL
+    assert requirement_files.MANIFESTS_OF_FOLDERS == program.MANIFESTS_OF_FOLDERS
+    read = [name for name in MANIFESTS if name.endswith((".txt", ".in"))]
+    assert all(re.fullmatch(program.REQUIREMENTS, name) for name in read), read
+    assert not re.fullmatch(program.REQUIREMENTS, "requirements-docs.txt")
 
 
 def test_extensions_stand_beside_their_sources_and_what_the_project_brings_stays(

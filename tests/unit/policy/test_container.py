@@ -239,3 +239,9 @@ def test_a_group_has_a_plain_name(name: str) -> None:
     with pytest.raises(ValidationError):
         ContainerPolicy(group=name)
     assert ContainerPolicy(group="").group == ""
+
+
+def test_by_default_a_file_may_pass_four_gib_and_the_disk_bounds_it_first() -> None:
+    """Suites of compressors and archivers write a sparse file past what 32 bits address. All files have one bound."""
+    limits = Limits()
+    assert 5 * 1024**3 < limits.file_bytes < limits.disk_bytes

@@ -11,6 +11,9 @@ import pytest
 
 from devtools.host_speed import slowness
 from sandbox.capabilities import profile_probes
+from sandbox.checks.collected import CollectedResults
+from sandbox.checks.line_results import read_line_results
+from sandbox.checks.output_results import read_output
 from sandbox.checks.parameters import fill_parameters
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
@@ -124,7 +127,10 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("make-tests-below-make", {"test/Makefile": b"test:\n", "Makefile": b"check:\n"}, "make-check"),
     ("make-tests-of-an-application", {"tests/Makefile": b"test:\n", "requirements.txt": b""}, "python"),
     ("make-tests-beside-go", {"tests/Makefile": b"test:\n", "*.go": GO}, "gopath"),
-    ("make-tests-beside-node", {"tests/Makefile": b"test:\n", "package.json": b"{}"}, "node"),
+    ("make-tests-beside-node", {"tests/Makefile": b"test:\n", "package.json": b'{"dependencies": {}}'}, "node"),
+    ("make-tests-beside-a-name", {"tests/Makefile": b"test:\n", "package.json": b'{"name": "x"}'}, "make-tests"),
+    ("make-tests-that-are-run", {"tests/Makefile": b"all: x\nrun_tests: x\n"}, "make-tests"),
+    ("make-tests-that-are-run-by-others", {"tests/Makefile": b"all: run_tests\n"}, "generic"),
     ("meson", {"meson.build": b"project('x', 'c')\n"}, "meson"),
     ("meson-over-cmake-without-tests", {"meson.build": b"project(\n'x')", "CMakeLists.txt": b""}, "meson"),
     ("meson-for-python", {"meson.build": b"project('x')", "pyproject.toml": PACKAGE}, "python"),
@@ -206,6 +212,34 @@ def test_the_workspace_of_the_policy_is_filled_in() -> None:
 )
 def test_the_other_profiles_have_their_checks(name: str, ids: tuple[str, ...], shipped: dict[str, Profile]) -> None:
     assert tuple(c.id for c in shipped[name].checks) == ids
+
+
+def test_tests_that_tape_prints_are_counted(shipped: dict[str, Profile], tmp_path: Path) -> None:
+    """Its tail, with the table of nyc; the words of other runners are no test."""
+    (test,) = (check for check in shipped["node"].checks if check.id == "test")
+    assert test.results is not None
+    assert test.results.output is not None
+    log, failed = tmp_path / "stdout", "not ok 2 should be equal\n  ---\n    operator: equal\n  ...\n"
+    log.write_text(f"TAP version 13\n# parse\nok 1 should be equal\n{failed}\n1..2\n# tests 2\n# fail  1\n\n100% |\n")
+    results = CollectedResults()
+    report = read_output([log], test.results.output, ".", results, failed=True)
+    assert report is not None
+    assert (report.tests, report.failures, results.complete) == (2, 1, True)
+    log.write_text("> mocha\n\n  parse\n    \u2713 ok\n\n  1 passing (3ms)\n")
+    assert read_output([log], test.results.output, ".", CollectedResults(), failed=False) is None
+
+
+def test_tests_that_automake_prints_are_counted(shipped: dict[str, Profile], tmp_path: Path) -> None:
+    """As GNU Hello 2.10 prints them; lines of its summary and of make are none."""
+    (test,) = (check for check in shipped["autotools"].checks if check.id == "test")
+    assert test.results is not None
+    lines = ["make[4]: Entering directory '/w'", "PASS: tests/hello-1", "SKIP: tests/greeting-2", "FAIL: tests/last-1"]
+    lines += ["XFAIL: a", "XPASS: b", "ERROR: c", "# TOTAL: 6", "# PASS:  1", "PASS:", "  PASS: indented"]
+    (tmp_path / "stdout").write_text("\n".join(lines))
+    report = read_line_results([tmp_path / "stdout"], test.results, CollectedResults())
+    assert report is not None
+    assert (report.tests, report.skipped) == (6, 2)
+    assert [failed.name for failed in report.failed] == ["tests/last-1", "b", "c"]
 
 
 def test_evidence_is_named_and_weighed(shipped: dict[str, Profile]) -> None:
