@@ -15,9 +15,9 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.entries import SYMLINK, Content, Item, TreeChange
 from sandbox.git.process import Git
-from sandbox.git.trees.loose_objects import LooseObjects
 from sandbox.git.trees.nodes import Folder, ObjectWriter, find_node, is_folder, oid_of, replace_node, store_new
 from sandbox.git.trees.object_reader import ObjectReader
+from sandbox.git.trees.small_packs import SmallPack
 from sandbox.git.trees.tree_format import DIRECTORY, hash_object, is_refused_name, parse_tree
 
 MOST_CHANGES = 64
@@ -37,9 +37,13 @@ def store_tree(aside: Git, base_commit: str, changes: Sequence[TreeChange]) -> s
     """As `compute_tree_id`; also stores what is new, for a git of `scratch_objects`."""
     if aside.new_objects is None:
         raise ValueError("objects that are kept are written by git")
-    loose = LooseObjects(aside.new_objects)
-    root = write_objects(aside, base_commit, changes, loose)
-    return None if root is None else oid_of(root, _oid_bytes(base_commit)).hex()
+    size = _oid_bytes(base_commit)
+    pack = SmallPack(size)
+    root = write_objects(aside, base_commit, changes, pack)
+    if root is None:
+        return None
+    pack.place(aside.new_objects)
+    return oid_of(root, size).hex()
 
 
 def write_objects(git: Git, base_commit: str, changes: Sequence[TreeChange], writer: ObjectWriter) -> Folder | None:

@@ -1,4 +1,4 @@
-"""Give git a few new objects in one process: `unpack-objects` reads them as a pack and stores each as a loose file.
+"""Give git a few new objects as one pack: `unpack-objects` stores each in the clone; a look reads the pack itself.
 
 Theory. A pack is a header, each object deflated behind its type and size, and a hash of all that (gitformat-pack(5)).
 git computes the id of each object from its bytes, with its detection of SHA-1 collisions, which Python's hash lacks.
@@ -9,10 +9,14 @@ git computes the id of each object from its bytes, with its detection of SHA-1 c
 from __future__ import annotations
 
 import hashlib
+import itertools
+import os
 import struct
 import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git.failures import describe_storage_failure
 from sandbox.git.process import Git
 from sandbox.git.trees.loose_objects import LooseObjects
@@ -42,11 +46,51 @@ class SmallPack:
 
     def format(self) -> bytes:
         """The pack, for git's standard input."""
-        body = b"PACK" + struct.pack(">II", _VERSION, len(self._objects))
-        body += b"".join(_format_entry(kind, content) for kind, content in self._objects.values())
+        return b"".join(self._format_parts())
+
+    def _format_parts(self) -> list[bytes]:
+        """Header, one part for each object, and the hash of all that."""
+        head = b"PACK" + struct.pack(">II", _VERSION, len(self._objects))
+        parts = [head, *(_format_entry(kind, content) for kind, content in self._objects.values())]
+        return [*parts, self._hash(parts)]
+
+    def _hash(self, parts: Iterable[bytes]) -> bytes:
         algorithm = hashlib.sha1(usedforsecurity=False) if self._oid_bytes == 20 else hashlib.sha256()
-        algorithm.update(body)
-        return body + algorithm.digest()
+        for part in parts:
+            algorithm.update(part)
+        return algorithm.digest()
+
+    def place(self, objects: Path) -> None:
+        """Put the pack and its index into an objects directory: two files, where each loose object is two
+        entries. Not synced. Raises: `quota_exceeded` for a full disk.
+        """
+        parts = self._format_parts()
+        stem = f"{objects}/pack/pack-{parts[-1].hex()}"
+        try:
+            os.makedirs(f"{objects}/pack", 0o755, exist_ok=True)  # noqa: PTH103 - a string, as above
+            for name, data in ((f"{stem}.pack", b"".join(parts)), (f"{stem}.idx", self._format_index(parts))):
+                with open(name, "wb") as file:  # noqa: PTH123 - a string, as above
+                    file.write(data)
+        except OSError as error:
+            raise translate_shortage(error) or error from error
+
+    def _format_index(self, parts: Sequence[bytes]) -> bytes:
+        """Version 2: how many ids begin with at most each byte; the ids in order, and of each the checksum of its entry
+        and its offset in the pack; then the pack's hash, and that of the index.
+        """
+        offsets = itertools.accumulate(map(len, parts))
+        rows = sorted(zip(self._objects, map(zlib.crc32, parts[1:-1]), offsets, strict=False))
+        counts = [0] * 256
+        for oid, _, _ in rows:
+            counts[oid[0]] += 1
+        columns = [
+            b"\xfftOc" + struct.pack(">I", 2),
+            struct.pack(">256I", *itertools.accumulate(counts)),
+            b"".join(oid for oid, _, _ in rows),
+            *(struct.pack(f">{len(rows)}I", *(row[column] for row in rows)) for column in (1, 2)),
+            parts[-1],
+        ]
+        return b"".join([*columns, self._hash(columns)])
 
     def store(self, git: Git) -> None:
         """Store the objects; no ref leads to them. Raises: `OutOfMemory`; `internal`, also if git stored others."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
-from sandbox.git import new_commits, objects
+from sandbox.git import new_commits, objects, process
 from sandbox.git.entries import REGULAR, Content, TreeChange
 from sandbox.git.failures import out_of_memory_error
-from sandbox.git.process import Git, GitProcess
+from sandbox.git.process import Git
 from sandbox.git.trees import few_changes, few_commits
 from sandbox.git.trees.small_packs import SmallPack
 from sandbox.git.trees.tree_format import hash_object
@@ -130,28 +130,25 @@ def test_git_without_enough_memory_leaves_it_to_fast_import(
     assert "fast-import" in started
 
 
+@pytest.mark.parametrize("before", ["", '"$@" <&0; '], ids=["at once", "when all is stored"])
 def test_a_git_that_is_killed_leaves_an_error_and_the_next_commit_is_made(
-    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     base, git = committed(upstream, BASE), Git(upstream.git_dir)
-    moments = iter(("at once", "with its input"))
-    make = GitProcess.__init__
+    start = process._start_process
 
-    def kill(process: GitProcess, popen: Any, name: str, *rest: Any) -> None:
-        make(process, popen, name, *rest)
-        if name == "unpack-objects" and (moment := next(moments, None)):
-            if moment == "with its input":
-                popen.wait()  # it has stored all, and is said to have died
-                popen.returncode = -signal.SIGKILL
-            else:
-                os.killpg(popen.pid, signal.SIGKILL)
+    def kill(command: process.CommandLine, *rest: Any) -> Any:
+        killed = ("/bin/sh", "-c", f"{before}kill -9 $$", "sh", *command.argv)
+        return start(replace(command, argv=killed) if "unpack-objects" in command.argv else command, *rest)
 
-    monkeypatch.setattr(GitProcess, "__init__", kill)
-    for _ in range(2):
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "_start_process", kill)
         with refused(ErrorCode.INTERNAL) as caught:
             commit(git, base, [put(b"a", b"x")])
         assert "store" in caught.value.brief
-    assert leaves(upstream, commit(git, base, [put(b"a", b"x")]).tree)[b"a"][1] == hash_object(b"blob", b"x", 20).hex()
+    blob = hash_object(b"blob", b"x", 20).hex()
+    assert loose(upstream.git_dir, blob).exists() == bool(before)
+    assert leaves(upstream, commit(git, base, [put(b"a", b"x")]).tree)[b"a"][1] == blob
 
 
 @pytest.mark.parametrize("oid_bytes", [20, 32], ids=["sha1", "sha256"])
@@ -169,6 +166,23 @@ def test_git_unpacks_objects_of_any_size(
     pack.store(git)
     for oid, content in contents.items():
         assert source.git("cat-file", "blob", oid.hex()) == content
+
+
+@pytest.mark.parametrize("oid_bytes", [20, 32], ids=["sha1", "sha256"])
+def test_git_reads_a_pack_with_our_index_and_finds_no_fault_in_it(tmp_path: Path, oid_bytes: int) -> None:
+    source = Upstream(tmp_path)
+    source.git("init", "--quiet", "--object-format", "sha1" if oid_bytes == 20 else "sha256")
+    pack, contents = SmallPack(oid_bytes), [os.urandom(size) for size in (0, 1, 5_000, *range(300))]
+    for content in contents:
+        pack.write(b"blob", content, hash_object(b"blob", content, oid_bytes))
+    pack.place(source.git_dir / "objects")
+    (placed,) = (source.git_dir / "objects" / "pack").glob("*.pack")
+    theirs = tmp_path / "theirs.idx"
+    source.git("index-pack", "-o", str(theirs), str(placed))
+    assert placed.with_suffix(".idx").read_bytes() == theirs.read_bytes()
+    source.git("verify-pack", str(placed))
+    for content in contents[:4]:
+        assert source.git("cat-file", "blob", hash_object(b"blob", content, oid_bytes).hex()) == content
 
 
 def loose(git_dir: Path, oid: str) -> Path:
