@@ -188,6 +188,14 @@ def classify(command: str, code: int, stderr: str) -> GitFailure:
     return GitFailure(ErrorCode.INTERNAL, f"git {command} failed with exit code {code}", details=details)
 
 
+def describe_storage_failure(command: str, code: int, stderr: str) -> SandboxError:
+    """The typed error for a local git that did not store objects. Pure."""
+    found = classify(command, code, stderr)
+    if found.code is ErrorCode.INTERNAL:
+        return SandboxError(ErrorCode.INTERNAL, "git could not store the changed files", details=found.details)
+    return found
+
+
 def may_need_more_memory(stderr: str) -> bool:
     """Whether a fetch that failed may succeed with more memory: git, or a server on this host, was refused some. Pure.
 

@@ -6,20 +6,30 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, NamedTuple
+from functools import partial
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import RawChange, TreeChange
-from sandbox.git.failures import OutOfMemory, classify
+from sandbox.git.failures import OutOfMemory, describe_storage_failure
 from sandbox.git.memory_limits import LARGE
 from sandbox.git.objects import hash_object, tree_of
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
+from sandbox.lazy_pattern import lazy_pattern
+
+if TYPE_CHECKING:
+    from sandbox.git.trees import few_commits
+else:  # loaded where something is stored (docs/adr/0080)
+    few_commits = LazyModule("sandbox.git.trees.few_commits")
 
 _STREAMING = {"core.bigFileThreshold": "1m"}  # larger files are compressed in pieces, not in memory
 _LOOSE_OBJECTS = 100
 """With more objects fast-import keeps a pack. git's own default."""
+_PERSON = rb"[^<>\n\0]+ <[^<>\n\0]*> \d{1,10} [+-]\d{4}\n"
+_PLAIN_HEADER = lazy_pattern(b"author " + _PERSON + b"committer " + _PERSON)
 
 
 class StoredCommit(NamedTuple):
@@ -32,10 +42,15 @@ class StoredCommit(NamedTuple):
 def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str:
     """Write the tree of `base_commit` with `changes` applied; costs what changed. Returns the tree id.
 
-    fast-import builds only the trees along the changed paths. git's path checks differ between versions, so the
-    result is compared with the request afterwards. Raises: `internal` if they differ.
+    A few changes are stored by one process (`few_commits`), others by fast-import, which builds only the trees along
+    the changed paths. git's path checks differ between versions, so the stored tree is compared with the request
+    afterwards. Raises: `internal` if they differ.
     """
     intended = list(changes)
+    few = few_commits.store_changes(git, base_commit, intended) if intended and git.new_objects is None else None
+    if few is not None:
+        require_intended_changes(few.changes, intended)
+        return few.tree
     tree = build_uncompared_tree(git, base_commit, intended)
     if intended:
         require_intended_changes(diff_trees(git, base_commit, tree), intended)
@@ -57,16 +72,24 @@ def build_commit(
     `identity`: GIT_AUTHOR_* and GIT_COMMITTER_*. Verified like `build_tree`. Raises: `internal`.
     """
     text = _commit_text(message, identity)
-    stored = _run_fast_import(git, parent, changes, text)
-    commit, tree = stored
-    if commit != hash_object(
-        b"commit", f"tree {tree}\nparent {parent}\n".encode() + text.header + b"\n" + text.message, len(tree)
-    ):
-        raise SandboxError(ErrorCode.INTERNAL, "git stored a different commit than requested", details=commit)
-    found = diff_trees(git, parent, commit)
+    few = (
+        few_commits.store_changes(git, parent, changes, partial(_format_commit, parent, text))
+        if text.is_plain
+        else None
+    )
+    if few is not None:
+        stored, found = StoredCommit(few.commit, few.tree), few.changes
+        git.cache.sizes.store({c.content.oid: c.content.size for c in changes if c.content is not None})
+    else:
+        stored = _run_fast_import(git, parent, changes, text)
+        if stored.commit != hash_object(b"commit", _format_commit(parent, text, stored.tree), len(stored.tree)):
+            raise SandboxError(
+                ErrorCode.INTERNAL, "git stored a different commit than requested", details=stored.commit
+            )
+        found = tuple(diff_trees(git, parent, stored.commit))
     require_intended_changes(found, changes)
-    git.cache.store_difference(tree_of(git, parent), tree, found)
-    git.cache.trees.store({commit: tree})
+    git.cache.store_difference(tree_of(git, parent), stored.tree, found)
+    git.cache.trees.store({stored.commit: stored.tree})
     return stored
 
 
@@ -74,6 +97,15 @@ def build_commit(
 class _CommitText:
     header: bytes
     message: bytes
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no git has to judge it: fast-import refuses names and dates that fsck refuses."""
+        return _PLAIN_HEADER.fullmatch(self.header) is not None and b"\0" not in self.message
+
+
+def _format_commit(parent: str, text: _CommitText, tree: str) -> bytes:
+    return f"tree {tree}\nparent {parent}\n".encode() + text.header + b"\n" + text.message
 
 
 _PLACEHOLDER_TEXT = _CommitText(b"committer sandbox <sandbox@localhost> 0 +0000\n", b"")
@@ -114,7 +146,7 @@ def _feed_fast_import(git: Git, base: str, changes: Sequence[TreeChange], text: 
             pipe.close()
         answer = process.read_all(1 << 20)
     if process.code != 0:
-        raise _storage_error(process.code, process.stderr)
+        raise describe_storage_failure("fast-import", process.code, process.stderr)
     return answer
 
 
@@ -127,13 +159,6 @@ def _closing_pipe(fd: int) -> Iterator[IO[bytes]]:
     finally:
         with suppress(BrokenPipeError):
             pipe.close()
-
-
-def _storage_error(code: int, stderr: str) -> SandboxError:
-    found = classify("fast-import", code, stderr)
-    if found.code is ErrorCode.INTERNAL:
-        return SandboxError(ErrorCode.INTERNAL, "git could not store the changed files", details=found.details)
-    return found
 
 
 def fast_import_settings(changes: Iterable[TreeChange]) -> dict[str, str]:

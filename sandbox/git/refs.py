@@ -5,12 +5,15 @@ No text of a caller becomes a revision expression.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
 from sandbox.git.objects import parse_object_id, peel
-from sandbox.git.process import Git
+from sandbox.git.process import LOCAL_DEADLINE_S, Git
 from sandbox.lazy_pattern import lazy_pattern
 
 _REF = lazy_pattern(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
@@ -19,6 +22,9 @@ MAX_REF_LENGTH = 244
 _REF_FORMAT = "%(refname) %(objecttype) %(objectname) %(tree)"
 _ID_DIGITS = (40, 64)
 _MOST_PACKED_BYTES = 1024**2
+_REF_MODE = 0o644
+_LOCK = ".lock"
+_ABANDONED_S = LOCAL_DEADLINE_S + 30.0
 _REF_LINE = lazy_pattern(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\n")
 
 
@@ -100,10 +106,79 @@ def _read_packed(path: Path, name: bytes) -> str | None:
 
 
 def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
-    """Compare-and-swap of a ref. Raises: `conflict` if the ref is no longer at `old`; `quota_exceeded`."""
-    result = git.attempt("update-ref", "--no-deref", full_name, new, old)
+    """Compare-and-swap of a ref. Raises: `conflict` if the ref is no longer at `old`; `quota_exceeded`.
+
+    Without a process if the ref has a file of its own, and `new` is the id of a commit that was seen before.
+    """
+    if git.cache.trees.get(new) and _replace_ref_file(git.git_dir, full_name, new, old):
+        return
+    args = ("update-ref", "--no-deref", full_name, new, old)
+    result = git.attempt(*args)
+    if result.code != 0 and _remove_abandoned_lock(git.git_dir, full_name):
+        result = git.attempt(*args)
     if result.code != 0:
         raise _ref_error(git, full_name, result.stderr)
+
+
+def _replace_ref_file(git_dir: Path, full_name: str, new: str, old: str) -> bool:
+    """Move a ref that has a file, as git does: create `<ref>.lock`, read the ref, put the lock in its place.
+
+    `full_name`: below `refs/`, without `..`. False, and the ref is as it was, if git has to do it or to say why it
+    cannot: another writer has the lock, the ref is elsewhere, packed, symbolic or has a reflog, the disk is full.
+    Source: gitrepository-layout(5), and refs/files-backend.c of git 2.39, which does not sync a ref either.
+    """
+    path = f"{git_dir}/{full_name}"
+    lock = f"{path}{_LOCK}"
+    if os.path.lexists(git_dir / "logs"):
+        return False
+    try:
+        fd = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _REF_MODE)
+    except OSError:
+        return False
+    is_moved = False
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(f"{new}\n".encode())
+            os.fchmod(fd, _REF_MODE)  # whatever the umask
+        if _read_own_file(path) == f"{old}\n".encode():
+            os.rename(lock, path)  # noqa: PTH104 - strings, as above
+            is_moved = True
+    except OSError:
+        return False
+    finally:
+        if not is_moved:
+            with suppress(OSError):
+                os.unlink(lock)  # noqa: PTH108 - a string, as above
+    return is_moved
+
+
+def _remove_abandoned_lock(git_dir: Path, full_name: str) -> bool:
+    """Remove the lock of a ref that a killed process left, which no git ever does. Returns whether there was one.
+
+    Each writer of ours has a deadline, so an older lock has no owner. Those who remove locks exclude each other: else
+    the second could remove the lock that the first has taken since.
+    """
+    lock = git_dir / f"{full_name}{_LOCK}"
+    folder = os.open(git_dir / "refs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if time.time() - lock.lstat().st_mtime < _ABANDONED_S:
+            return False
+        lock.unlink()
+    except OSError:
+        return False
+    finally:
+        os.close(folder)
+    return True
+
+
+def _read_own_file(path: str) -> bytes:
+    """The start of a ref's file. Raises: `OSError` if the ref has no regular file of its own."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return os.read(fd, _ID_DIGITS[-1] + 2)
+    finally:
+        os.close(fd)
 
 
 def rename_ref(git: Git, old_name: str, new_name: str, target: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from sandbox.errors import translate_shortage
 
 _LEVEL = 1  # the fastest; `gc` packs the objects again
+_MOST_OVERHEAD = 4096  # of a deflated file above its content: 5 bytes for each 16 KiB, and zlib's own 6
 _MODE = 0o444
 _PREFIX = "tmp_obj_"  # git deletes old files of this name
 
@@ -37,6 +38,22 @@ class LooseObjects:
             _publish(folder, path, zlib.compress(b"%b %d\0%b" % (kind, len(content), content), _LEVEL))
         except OSError as error:
             raise translate_shortage(error) or error from error
+
+    def holds(self, kind: bytes, content: bytes, oid: bytes) -> bool | None:
+        """Whether the loose file of an id is this object, byte for byte; None if there is no such file."""
+        digits = oid.hex()
+        try:
+            fd = os.open(f"{self._folder}/{digits[:2]}/{digits[2:]}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        expected = b"%b %d\0%b" % (kind, len(content), content)
+        inflate = zlib.decompressobj()
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            try:
+                found = inflate.decompress(file.read(len(expected) + _MOST_OVERHEAD), len(expected) + 1)
+            except zlib.error:
+                return False
+        return found == expected and inflate.eof and not inflate.unused_data
 
 
 def _publish(folder: str, path: str, data: bytes) -> None:

@@ -7,19 +7,22 @@ a write copies the directories along its path, and two values share everything e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import Item
-from sandbox.git.trees.loose_objects import LooseObjects
 from sandbox.git.trees.tree_format import DIRECTORY, LINK, SUBMODULE, format_tree, hash_object, normalize_mode
 from sandbox.policy.paths import show_path
 
-if TYPE_CHECKING:
-    from sandbox.git.trees.tree_store import TreeStore
-
 MAX_DEPTH = 64
 """Names in a path that is written, and levels of a walk. Reached: `unsafe_path`, `quota_exceeded`."""
+
+
+class ObjectWriter(Protocol):
+    """Where new objects go."""
+
+    def write(self, kind: bytes, content: bytes, oid: bytes) -> None:
+        """Take one object. Raises: `quota_exceeded` for a full disk, if it is stored at once."""
 
 
 class NewFile:
@@ -56,7 +59,7 @@ class NewDirectory:
             self._oid = hash_object(b"tree", self._content, oid_bytes)
         return self._oid
 
-    def store(self, writer: LooseObjects, oid_bytes: int) -> None:
+    def store(self, writer: ObjectWriter, oid_bytes: int) -> None:
         """Store its tree object, once."""
         oid, content = self.oid(oid_bytes), self._content
         if content is not None:
@@ -73,6 +76,17 @@ class Directories(Protocol):
 
     def tree(self, oid: bytes) -> Mapping[bytes, Item]:
         """The entries of a directory."""
+
+
+class DirectorySource(Directories, Protocol):
+    """A whole tree can be walked in it."""
+
+    @property
+    def oid_bytes(self) -> int:
+        """20 or 32."""
+
+    def trees(self, oids: Sequence[bytes]) -> Sequence[Mapping[bytes, Item]]:
+        """The entries of several directories."""
 
 
 class FoundEntry(NamedTuple):
@@ -145,7 +159,7 @@ def _not_a_folder_error(path: bytes, node: Node) -> SandboxError:
     return SandboxError(code, f"'{show_path(path)[:200]}' is {what}, not a directory")
 
 
-def walk_below(store: TreeStore, folder: Node, prefix: bytes, most: int) -> list[FoundEntry]:
+def walk_below(store: DirectorySource, folder: Node, prefix: bytes, most: int) -> list[FoundEntry]:
     """Everything below a directory, sorted by the bytes of the paths; the directories of one level are asked at once.
 
     Raises: `quota_exceeded` past `most` entries or `MAX_DEPTH` levels.
@@ -177,7 +191,7 @@ def _path_of(entry: FoundEntry) -> bytes:
 _LEVEL_PART = 400
 
 
-def _list_level(store: TreeStore, level: Sequence[FoundEntry]) -> Iterator[tuple[bytes, Mapping[bytes, Node]]]:
+def _list_level(store: DirectorySource, level: Sequence[FoundEntry]) -> Iterator[tuple[bytes, Mapping[bytes, Node]]]:
     for start in range(0, len(level), _LEVEL_PART):
         part = level[start : start + _LEVEL_PART]
         stored = [entry.node.oid for entry in part if isinstance(entry.node, Item)]
@@ -186,7 +200,7 @@ def _list_level(store: TreeStore, level: Sequence[FoundEntry]) -> Iterator[tuple
             yield path, node.entries if isinstance(node, NewDirectory) else known[node.oid]
 
 
-def store_new(writer: LooseObjects, node: Node, oid_bytes: int) -> None:
+def store_new(writer: ObjectWriter, node: Node, oid_bytes: int) -> None:
     """Store every object that was written below a node, each before the one that names it."""
     if isinstance(node, NewDirectory) and not node.is_stored:
         for child in node.entries.values():

@@ -7,15 +7,23 @@ from dataclasses import replace
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import RawChange
-from sandbox.git.trees.nodes import MAX_DEPTH, NewDirectory, Node, entries_of, is_folder, oid_of, walk_below
+from sandbox.git.trees.nodes import (
+    MAX_DEPTH,
+    DirectorySource,
+    NewDirectory,
+    Node,
+    entries_of,
+    is_folder,
+    oid_of,
+    walk_below,
+)
 from sandbox.git.trees.tree_format import normalize_mode
-from sandbox.git.trees.tree_store import TreeStore
 
 MAX_CHANGES = 300_000
 _KIND = 0o170000
 
 
-def compare_nodes(store: TreeStore, before: Node, after: Node) -> list[RawChange]:
+def compare_nodes(store: DirectorySource, before: Node, after: Node) -> list[RawChange]:
     """Changed leaves between two directories, sorted by path, without renames.
 
     Raises: `quota_exceeded` past `MAX_CHANGES`.
@@ -42,7 +50,7 @@ def compare_nodes(store: TreeStore, before: Node, after: Node) -> list[RawChange
     return sorted(found, key=lambda change: change.path)
 
 
-def _compare_leaves(store: TreeStore, path: bytes, old: Node | None, new: Node | None) -> Iterator[RawChange]:
+def _compare_leaves(store: DirectorySource, path: bytes, old: Node | None, new: Node | None) -> Iterator[RawChange]:
     if old is not None and is_folder(old):
         for gone in walk_below(store, old, path, MAX_CHANGES):
             yield from _one_sided(store, gone.path, gone.node, "D")
@@ -62,7 +70,7 @@ def _compare_leaves(store: TreeStore, path: bytes, old: Node | None, new: Node |
         yield RawChange(path, sides[0][0], sides[1][0], sides[0][1], sides[1][1], status)
 
 
-def _one_sided(store: TreeStore, path: bytes, node: Node, status: str) -> Iterator[RawChange]:
+def _one_sided(store: DirectorySource, path: bytes, node: Node, status: str) -> Iterator[RawChange]:
     if is_folder(node):
         return
     mode, oid = _mode(node), _digits(store, node)
@@ -76,7 +84,7 @@ def _mode(node: Node) -> str:
     return f"{normalize_mode(node.mode):06o}"
 
 
-def _digits(store: TreeStore, node: Node) -> str:
+def _digits(store: DirectorySource, node: Node) -> str:
     return oid_of(node, store.oid_bytes).hex()
 
 

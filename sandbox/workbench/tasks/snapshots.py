@@ -98,8 +98,9 @@ def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Sna
 
 
 def _store_snapshot(git: Git, task: Task, opened: TaskComparison, label: str) -> Snapshot:
-    tree = new_commits.build_tree(git, task.head_commit, opened.changes.tree)
-    return _store_tree(git, task, tree, label, opened.changes.rejected)
+    now = datetime.now(UTC)
+    stored = new_commits.build_commit(git, task.head_commit, opened.changes.tree, *_describe(task, label, now))
+    return _store_ref(git, task, stored, label, now).model_copy(update={"rejected": opened.changes.rejected})
 
 
 def keep_tree(services: Services, git: Git, task: Task, tree: str, label: str) -> Snapshot:
@@ -109,13 +110,21 @@ def keep_tree(services: Services, git: Git, task: Task, tree: str, label: str) -
         return _store_tree(git, task, tree, clean)
 
 
-def _store_tree(git: Git, task: Task, tree: str, label: str, rejected: tuple[str, ...] = ()) -> Snapshot:
+def _store_tree(git: Git, task: Task, tree: str, label: str) -> Snapshot:
     now = datetime.now(UTC)
-    message = f"{label or _NO_LABEL}\n\n{_BASE_KEY}: {task.base_commit}\n"
-    commit = new_commits.commit_tree(git, tree, task.head_commit, message, SANDBOX_IDENTITY.as_environment(now))
+    commit = new_commits.commit_tree(git, tree, task.head_commit, *_describe(task, label, now))
+    return _store_ref(git, task, new_commits.StoredCommit(commit, tree), label, now)
+
+
+def _describe(task: Task, label: str, now: datetime) -> tuple[str, dict[str, str]]:
+    """Message and identity of a snapshot's commit."""
+    return f"{label or _NO_LABEL}\n\n{_BASE_KEY}: {task.base_commit}\n", SANDBOX_IDENTITY.as_environment(now)
+
+
+def _store_ref(git: Git, task: Task, stored: new_commits.StoredCommit, label: str, now: datetime) -> Snapshot:
     snapshot_id = f"snap-{int(now.timestamp() * 1e6):013x}-{secrets.token_hex(3)}"
-    refs.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", commit, "0" * len(commit))
-    return Snapshot(id=snapshot_id, tree=tree, commit=commit, created_at=now, label=label, rejected=rejected)
+    refs.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", stored.commit, "0" * len(stored.commit))
+    return Snapshot(id=snapshot_id, tree=stored.tree, commit=stored.commit, created_at=now, label=label)
 
 
 def _find_same_state(opened: TaskComparison, label: str) -> Snapshot | None:

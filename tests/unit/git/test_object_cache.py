@@ -162,13 +162,26 @@ def test_a_diff_costs_one_comparison_and_once_what_reads_the_directories(desk: D
     assert started == ["diff-tree"]
 
 
-def test_a_commit_costs_its_objects_one_comparison_and_the_branch(desk: Desk, started: list[str]) -> None:
-    for number in range(2):
+def test_a_commit_costs_one_process(desk: Desk, started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = []
+    for number in range(3):
         desk.write("f", b"%d\n" % number)
         desk.workbench.status(desk.task.id)
         started.clear()
         desk.workbench.commit(desk.task.id, "one")
-        assert started == ["fast-import", "diff-tree", "update-ref"]
+        costs.append(list(started))
+        if number == 1:
+            monkeypatch.setattr(few_changes, "MOST_CHANGES", 0)
+    read = ["cat-file"]  # the directory of the first commit, which no look has read
+    assert costs == [[*read, "unpack-objects"], ["unpack-objects"], ["fast-import", "diff-tree"]]
+
+
+def test_a_snapshot_costs_its_objects_and_its_ref(desk: Desk, started: list[str]) -> None:
+    desk.write("f", b"0\n")
+    desk.workbench.diff(desk.task.id)
+    started.clear()
+    desk.workbench.snapshot(desk.task.id)
+    assert started == ["for-each-ref", "unpack-objects", "update-ref"]
 
 
 def _edits(desk: Desk) -> Iterator[Callable[[], object]]:
@@ -286,8 +299,11 @@ def test_the_identity_of_a_commit_is_the_one_plain_git_would_write(desk: Desk, n
     desk.git("fsck", "--strict", commit)
 
 
-def test_a_commit_other_than_the_intended_one_is_refused(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_commit_other_than_the_intended_one_is_refused(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Control: the honest git makes it."""
+    monkeypatch.setattr(few_changes, "MOST_CHANGES", 0)
     parent = committed(upstream, BASE)
     program = tmp_path / "git"
     program.write_text(
@@ -298,3 +314,15 @@ def test_a_commit_other_than_the_intended_one_is_refused(upstream: Upstream, tmp
     assert new_commits.build_commit(Git(upstream.git_dir), parent, change, "m\n", IDENTITY)
     with refused(ErrorCode.INTERNAL):
         new_commits.build_commit(Git(upstream.git_dir, str(program)), parent, change, "m\n", IDENTITY)
+
+
+def test_a_git_that_stores_nothing_makes_no_commit(upstream: Upstream, tmp_path: Path) -> None:
+    """Control: the honest git makes it."""
+    parent, change = committed(upstream, BASE), [TreeChange(b"n", REGULAR, content_of(b"1"))]
+    program = tmp_path / "git"
+    honest = process.git_executable()
+    program.write_text(f'#!/bin/sh\ncase "$*" in *unpack-objects*) cat >/dev/null ;; *) exec {honest} "$@" ;; esac\n')
+    program.chmod(0o755)
+    with refused(ErrorCode.INTERNAL):
+        new_commits.build_commit(Git(upstream.git_dir, str(program)), parent, change, "m\n", IDENTITY)
+    assert new_commits.build_commit(Git(upstream.git_dir), parent, change, "m\n", IDENTITY)

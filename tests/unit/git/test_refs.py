@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -196,3 +202,147 @@ def test_a_branch_at_a_known_commit_is_read_without_a_process(
     upstream.write("f", b"y\n")
     later = upstream.commit()
     assert refs.resolve_ref_to_commit(git, "refs/heads/main") == later, "the file goes before the packed line"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The git commands that are run to their end."""
+    found, attempt = list[str](), Git.attempt
+
+    def note(self: Git, *args: str, **options: Any) -> GitResult:
+        found.append(args[0])
+        return attempt(self, *args, **options)
+
+    monkeypatch.setattr(Git, "attempt", note)
+    return found
+
+
+NAME = "refs/heads/t/x"
+
+
+@pytest.fixture
+def moves(upstream: Upstream) -> tuple[Git, list[str]]:
+    """A git that has seen three commits; the branch is at the first."""
+    commits = [committed(upstream, {b"f": (REGULAR, b"%d" % number)}) for number in range(3)]
+    git = Git(upstream.git_dir)
+    for commit in commits:
+        objects.tree_of(git, commit)
+    shutil.rmtree(upstream.git_dir / "logs", ignore_errors=True)  # as in a bare repository
+    upstream.git("config", "core.logAllRefUpdates", "false")
+    upstream.git("update-ref", NAME, commits[0])
+    return git, commits
+
+
+def test_a_branch_with_a_file_moves_without_a_process_as_git_moves_it(
+    upstream: Upstream, moves: tuple[Git, list[str]], asked: list[str]
+) -> None:
+    git, (one, two, three) = moves
+    path = upstream.git_dir / NAME
+    before = os.umask(0o077)
+    try:
+        refs.move_ref(git, NAME, two, one)
+    finally:
+        os.umask(before)
+    assert asked == []
+    ours = path.read_bytes(), path.stat().st_mode
+    upstream.git("update-ref", NAME, one)
+    upstream.git("update-ref", NAME, two, one)
+    assert (path.read_bytes(), path.stat().st_mode) == ours
+    assert upstream.git("rev-parse", NAME).decode().strip() == two
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["x"]
+    with refused(ErrorCode.CONFLICT):
+        refs.move_ref(git, NAME, three, one)
+    assert asked == ["update-ref"], "the control: git says why"
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["x"]
+
+
+def test_git_moves_what_has_no_plain_file(upstream: Upstream, moves: tuple[Git, list[str]], asked: list[str]) -> None:
+    git, (one, two, three) = moves
+    upstream.git("pack-refs", "--all")
+    refs.move_ref(git, NAME, two, one)
+    assert asked == ["update-ref"], "packed"
+    refs.move_ref(Git(upstream.git_dir), NAME, one, two)
+    assert asked == ["update-ref"] * 2, "a commit that was not seen"
+    (upstream.git_dir / "logs").mkdir()
+    refs.move_ref(git, NAME, three, one)
+    assert asked == ["update-ref"] * 3, "a reflog"
+    (upstream.git_dir / "logs").rmdir()
+    path, elsewhere = upstream.git_dir / NAME, upstream.root / "elsewhere"
+    elsewhere.write_bytes(path.read_bytes())
+    path.unlink()
+    path.symlink_to(elsewhere)
+    refs.move_ref(git, NAME, two, three)
+    assert asked == ["update-ref"] * 4, "a link"
+    assert elsewhere.read_text().strip() == three
+    refs.move_ref(git, NAME, one, two)
+    assert asked == ["update-ref"] * 4, "the control: a plain file again"
+
+
+def test_s173_a_lock_of_another_writer_is_respected_and_one_without_an_owner_removed(
+    upstream: Upstream, moves: tuple[Git, list[str]]
+) -> None:
+    git, (one, two, _) = moves
+    lock = upstream.git_dir / f"{NAME}.lock"
+    lock.touch()
+    with refused(ErrorCode.CONFLICT):
+        refs.move_ref(git, NAME, two, one)
+    assert lock.exists()
+    assert refs.resolve_ref(git, NAME) == one
+    long_ago = time.time() - 151.0
+    os.utime(lock, (long_ago, long_ago))
+    upstream.git("update-ref", NAME, two, code=128)  # the control: git never removes it
+    refs.move_ref(git, NAME, two, one)
+    assert not lock.exists()
+    assert refs.resolve_ref(git, NAME) == two
+
+
+def test_s173_a_writer_between_our_look_and_our_move_is_not_overwritten(
+    upstream: Upstream, moves: tuple[Git, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer must wait for the lock; one that came before it is seen under it."""
+    git, (one, two, three) = moves
+    create = os.open
+
+    def overtake(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if str(path).endswith(".lock"):
+            (upstream.git_dir / NAME).write_text(f"{three}\n")
+        return create(path, flags, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", overtake)
+        with refused(ErrorCode.CONFLICT):
+            refs.move_ref(git, NAME, two, one)
+    assert refs.resolve_ref(git, NAME) == three
+    refs.move_ref(git, NAME, two, three)
+    assert refs.resolve_ref(git, NAME) == two
+
+
+_MOVE = """
+import os, pathlib, signal, sys
+from sandbox.git import refs
+git_dir, step, new, old = sys.argv[1:]
+setattr(os, step, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+refs._replace_ref_file(pathlib.Path(git_dir), "refs/heads/t/x", new, old)
+"""
+
+
+def test_s173_a_controller_killed_at_any_step_leaves_the_old_or_the_new_commit(
+    upstream: Upstream, moves: tuple[Git, list[str]]
+) -> None:
+    git, (one, two, _) = moves
+    path = upstream.git_dir / NAME
+    seen = set()
+    for step in ("fchmod", "read", "rename", "none"):
+        path.write_text(f"{one}\n")
+        done = subprocess.run([sys.executable, "-c", _MOVE, upstream.git_dir, step, two, one], check=False)
+        assert done.returncode == (0 if step == "none" else -signal.SIGKILL)
+        assert refs.resolve_ref(git, NAME) == (two if step == "none" else one)
+        lock = path.with_name("x.lock")
+        if lock.exists():
+            seen.add(step)
+            long_ago = time.time() - 151.0
+            os.utime(lock, (long_ago, long_ago))
+        refs.move_ref(git, NAME, two, two if step == "none" else one)
+        assert refs.resolve_ref(git, NAME) == two
+        assert not lock.exists()
+    assert seen == {"fchmod", "read", "rename"}, "each left its lock"
