@@ -38,6 +38,7 @@ class Binding(Model):
     None if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
     before it; '' for the first. Their output is the input of this check. `compiler_cache`: its compilers could take
     results of the default branch's rooms, so it was not compiled from scratch; `compiler_cache_of`: of that repository.
+    `submodules_with_lfs`: URLs of the submodules' remotes whose own settings lay out their files of Git LFS.
     """
 
     version: int = KEY_VERSION
@@ -51,6 +52,7 @@ class Binding(Model):
     services: tuple[ServiceSetup, ...] = ()
     submodules: bool = False
     lfs: bool = False
+    submodules_with_lfs: tuple[str, ...] = ()
     user: tuple[int, int] | None
     after: str = ""
     compiler_cache: bool = False
@@ -63,6 +65,8 @@ class Binding(Model):
         for name in ("compiler_cache", "compiler_cache_of"):  # as before there was one: those are from scratch, too
             if not document[name]:
                 del document[name]
+        if not self.submodules and not self.submodules_with_lfs:  # as before it was part of the key
+            del document["submodules_with_lfs"]
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
