@@ -154,7 +154,7 @@ class Profile(ProfileModel):
 
     `folder`: where its checks run, '' for the top. `project_parts`: the projects of a repository with several; their
     checks are in `checks`, named `PROJECT.CHECK`, and all else of them is in the part. `project_name`: of such a part.
-    `submodule_urls`: remotes of the submodules whose files its checkouts hold. `lfs`: they hold files of Git LFS.
+    `submodule_urls`: its checkouts hold the files of submodules from these remotes. `lfs`: they hold files of Git LFS.
     """
 
     name: str

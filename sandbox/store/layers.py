@@ -227,7 +227,7 @@ class LayerStore:
 
 
 def is_due(layer: Layer, now: datetime) -> bool:
-    """Whether a layer whose build ran short of something is to be built again: ten minutes after the first build, then
+    """Whether to build a layer again because its build ran short of something: ten minutes after the first build, then
     after twice the time each, at most a day. Pure.
     """
     if layer.shortage is None:

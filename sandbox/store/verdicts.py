@@ -38,7 +38,7 @@ class Binding(Model):
     None if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
     before it; '' for the first. Their output is the input of this check. `compiler_cache`: its compilers could take
     results of the default branch's rooms, so it was not compiled from scratch; `compiler_cache_of`: of that repository.
-    `submodules_with_lfs`: URLs of the submodules' remotes whose own settings lay out their files of Git LFS.
+    `submodules_with_lfs`: remotes of submodules that had their files of Git LFS, by their own settings.
     """
 
     version: int = KEY_VERSION

@@ -16,7 +16,7 @@ from sandbox.attack.harness.outcomes import GotThrough, Void
 from sandbox.attack.harness.scene import Scene, require_equal, require_hit
 from sandbox.attack.harness.start_program import build_program
 
-PATHS = ("/", "/metrics", "/mcp", "/api/v1/openapi.json", "/api/v1/events", "/nothing")
+PATHS = ("/", "/metrics", "/mcp", "/api/v1/openapi.json", "/api/v1/events", "/unknown")
 OPEN_PATH = "/metrics"
 _START_S, _STOP_S, _ASK_S = 60.0, 30.0, 20.0
 _REFUSED = {401, 403, 421}

@@ -41,8 +41,8 @@ else:  # for an image that the engine does not have
 class GuestSetup:
     """Image and runtime of a profile's guests, its services, and the layers of dependencies of one tree.
 
-    `submodules`, `lfs`: checkouts hold their files. `submodules_with_lfs`: URLs of the submodules' remotes whose own
-    settings do.
+    `submodules`, `lfs`: checkouts hold their files. `submodules_with_lfs`: URLs of remotes of submodules that have
+    files of Git LFS, by their own settings.
     `first_ids`: uid and gid on this host of the guests' 0, if guests have the controller's user.
     `supervisor_digest`: of the image of PID 1, if it has just been looked up.
     `compiler_cache`: how one room uses it.

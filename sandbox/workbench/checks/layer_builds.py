@@ -191,7 +191,7 @@ def _read_selection(path: Path) -> str:
 
 
 def _read_known_lines(path: Path, known: Iterable[str]) -> tuple[str, ...]:
-    """The known lines of a file that code of packages may have changed: nothing else is taken from it."""
+    """The known lines of a file that code of packages may have changed. Other lines are ignored."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

@@ -60,7 +60,7 @@ def list_declared_projects(policies: Policies, repo_id: str) -> dict[str, Chosen
 
 
 def find_remotes_with_lfs(services: Services, urls: Sequence[str]) -> tuple[str, ...]:
-    """Those of these remotes whose repositories have files of Git LFS laid out, by their own settings."""
+    """Those of these remotes that have files of Git LFS laid out, by the settings of their repositories."""
     chosen = {(r.hostname, r.owner, r.name) for r in list_repositories(services.home) if r.settings.lfs} if urls else ()
     if not chosen:
         return ()

@@ -35,7 +35,7 @@ def find_submodules(
 ) -> AddedTrees:
     """The trees of the submodules of a tree; none if the repository was not opted in. Fetches commits that are missing.
 
-    `with_lfs`: URLs of the remotes whose files of Git LFS are wanted; None: as the settings of each say now.
+    `with_lfs`: files of Git LFS are wanted from these URLs; None: as the settings of each say now.
 
     Raises: `policy_violation` for a remote that the operator has not seen; `not_found` for a commit that its remote
     does not have; `unsafe_repository`; `invalid_input` for a URL; network errors.

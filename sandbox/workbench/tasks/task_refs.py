@@ -41,8 +41,8 @@ def _name_refs(task: Task) -> tuple[str, str]:
 
 @contextmanager
 def begin_deletion(git: Git, refs: Sequence[WorkRef]) -> Iterator[Callable[[], None]]:
-    """As `delete_refs`, when the function that is yielded is called: git has started by then. Without it nothing is
-    deleted.
+    """As `delete_refs`, when the function that is yielded is called: git has started by then. Without the call
+    every ref is kept.
     """
     if not refs:
         yield lambda: None

@@ -119,8 +119,8 @@ def _demand_of_files(git: Git, tree: str, site: WorktreePaths) -> Demand:
 
 @dataclass(frozen=True)
 class LargeFilesChoice:
-    """Whether a room holds the files of Git LFS of its tree, and the URLs of the submodules' remotes whose it holds:
-    what the key of its verdicts says, also if somebody changes the settings meanwhile.
+    """Whether a room holds the files of Git LFS of its tree, and for which remotes of submodules it holds theirs. It is
+    what the key of its verdicts says, also if the settings change meanwhile.
     """
 
     of_tree: bool
