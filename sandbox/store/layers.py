@@ -142,6 +142,19 @@ class LayerStore:
         found = (_read(path, Resolution) for path in sorted((self._root / "resolutions").glob("*.json")))
         return [resolution for resolution in found if resolution is not None and resolution.layer == key]
 
+    def list_sources(self) -> list[Path]:
+        """The files of `find_source`: one for each tree whose manifests were read."""
+        return sorted((self._root / "sources").glob("*.json"))
+
+    def list_failures(self) -> list[Path]:
+        """The files of store/failed_fetches.py."""
+        return sorted((self._root / "failures").glob("*.json"))
+
+    def list_lost_resolutions(self) -> list[Path]:
+        """The files of requests that led to a layer that is gone, or that cannot be read."""
+        found = {path: _read(path, Resolution) for path in sorted((self._root / "resolutions").glob("*.json"))}
+        return [path for path, one in found.items() if one is None or self.find(one.layer) is None]
+
     def find_last_use(self, layer: Layer) -> datetime:
         """When a check last began to use a layer."""
         try:
