@@ -142,19 +142,19 @@ def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
     memory, is no property of the code: such a run neither confirms a failure nor is one that another run can confirm.
     One that reached `limits.pids` is due to the check, but how many processes it has at once is chance: it fails twice.
     """
-    if _was_short_of_resources(run):
+    if was_short_of_resources(run):
         return False
     if binding.check.deterministic and not run.usage.forks_refused:
         return True
     before = _read_record(home, binding)
-    if before is None or before.run.verdict is not Verdict.FAILED or _was_short_of_resources(before.run):
+    if before is None or before.run.verdict is not Verdict.FAILED or was_short_of_resources(before.run):
         return False
     return not before.first_failure or run.started_at > _ended_at(before.run)
 
 
-def _was_short_of_resources(run: CheckRun) -> bool:
+def was_short_of_resources(run: CheckRun) -> bool:
     """Whether the host may have refused a fork, or tasks of the guest or of the host waited for memory long enough to
-    matter.
+    matter. Pure.
     """
     pressure = run.usage.pressure
     waited_s = 0.0 if pressure is None else pressure.memory_s or 0.0

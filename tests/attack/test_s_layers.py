@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +20,10 @@ from sandbox.attack.harness.package_runs import PROFILE, PROJECT, REACH
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.deleted_open import OpenFiles
-from sandbox.models import Actor, Check, Limits, Permission, Verdict
+from sandbox.models import Actor, Check, CheckRun, Limits, Permission, Verdict
 from sandbox.store import layers
 from sandbox.workbench import Watch, Workbench
-from sandbox.workbench.checks import layer_builds
+from sandbox.workbench.checks import descriptions, layer_builds
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder
 from sandbox.workbench.checks.step_rooms import open_step_room, run_step
@@ -181,6 +182,35 @@ def prepare_metadata_for_build_wheel(folder, config=None):
         details = workbench.layer(summary.runs[0].layers[0])
     assert [package.name for package in details.layer.packages] == ["evil"]
     assert sorted(entry.reason.value for entry in details.resolutions[0].refused) == ["option", "url"]
+
+
+@pytest.mark.parametrize("refused_forks", [3, 0], ids=["starved", "control"])
+def test_s161_a_project_that_could_not_answer_on_a_starved_host_is_asked_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, refused_forks: int
+) -> None:
+    """Control: one that failed by itself is not: what it needs is read from its manifests."""
+    bench.registry.add("evil", "1", {"evil.py": ""})
+    back_end = """
+import pathlib
+def prepare_metadata_for_build_wheel(folder, config=None):
+    info = pathlib.Path(folder, "p-1.dist-info")
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\\nName: p\\nRequires-Dist: evil\\n")
+    return info.name
+"""
+    pyproject = '[project]\nname = "p"\nversion = "1"\ndynamic = ["dependencies"]\n[build-system]\nrequires = []\n'
+    files = {"pyproject.toml": f'{pyproject}build-backend = "b"\nbackend-path = ["."]\n', "b.py": back_end}
+
+    def fail(*arguments: Any) -> CheckRun:
+        run = run_step(*arguments)
+        usage = run.usage.model_copy(update={"forks_refused": refused_forks})
+        return run.model_copy(update={"verdict": Verdict.FAILED, "usage": usage})
+
+    with monkeypatch.context() as starved:
+        starved.setattr(descriptions, "run_step", fail)
+        assert not bench.run(files | {"use.py": "import evil\n"}).verified
+    with bench.open() as workbench:
+        assert workbench.run(str(bench.root / "project")).verified is (refused_forks > 0)
 
 
 def test_s19_an_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench) -> None:
