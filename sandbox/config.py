@@ -249,7 +249,8 @@ class WorkspaceSettings(_SettingsSection):
     `disk`: `image` gives each new overlay a file system of its own, whose size is the disk limit of its checks; `watch`
     counts files while a check runs; `auto`: the first where this host supports it, else the second.
 
-    `keep_unused_days`: how long a pristine checkout is kept that no worktree is mounted over.
+    `keep_unused_days`: how long a pristine checkout is kept that no worktree is mounted over, and facts of commits and
+    trees that can be computed again.
     `pre_create`, `post_create`: the operator's commands, as argv, before and after a clone workspace is created.
     """
 

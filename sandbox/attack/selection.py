@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.suites import (
+    compiled_files,
     container_escapes,
     forged_receipts,
     guests_together,
@@ -16,6 +17,7 @@ from sandbox.attack.suites import (
     hostile_images,
     hostile_paths,
     kept_verdicts,
+    local_server,
     metadata,
     misleading_reports,
     misleading_text,
@@ -58,6 +60,8 @@ _FOUND: tuple[AttackEntry, ...] = (
     *kept_verdicts.ENTRIES,
     *host_disk.ENTRIES,
     *hostile_archives.ENTRIES,
+    *local_server.ENTRIES,
+    *compiled_files.ENTRIES,
 )  # fmt: skip
 ENTRIES = tuple(sorted(_FOUND, key=lambda entry: entry.id))
 

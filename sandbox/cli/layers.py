@@ -66,6 +66,10 @@ def _show_one(found: LayerDetails) -> None:
         click.echo(f"  left out, it cannot be built: {file}")
     for file in layer.without_extension:
         click.echo(f"  built without an extension, which does not compile: {file}")
+    if layer.shortage is not None:
+        click.echo(
+            f"  the build ran short of {', '.join(layer.shortage.of)}: checks build what is missing again, later"
+        )
     for resolution in found.resolutions:
         click.echo(f"  chosen from: {resolution.selection}")
         hosts = dict.fromkeys(f"{access.host}:{access.port}" for access in resolution.accesses)

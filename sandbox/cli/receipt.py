@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sandbox.workbench import Workbench
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_COMMAND_CHARS = 200
 _KEY = click.option(
     "--key",
     "keys",
@@ -208,6 +209,9 @@ def _read(file: Any) -> bytes:
 def _show(found: Receipt, *, is_key_verified: bool = True) -> None:
     rows = [[c.id, c.verdict.value, c.image_digest[:19], c.runtime, f"{c.wall_time_s:.1f} s"] for c in found.checks]
     show_table(["CHECK", "VERDICT", "IMAGE", "RUNTIME", "TIME"], [[one_line(cell) for cell in row] for row in rows])
+    for check in found.checks:
+        part = ", only a part of the check" if check.definition.arguments else ""
+        click.echo(f"{one_line(check.id)} ran{part}: {one_line(shlex.join(check.definition.argv))[:_COMMAND_CHARS]}")
     for artifact in found.artifacts:
         click.echo(f"{artifact.sha256}  {one_line(artifact.path)}")
     if found.left_out:

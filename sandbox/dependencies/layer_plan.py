@@ -67,8 +67,8 @@ class EcosystemSteps:
 
     The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
     `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them, and in
-    `without-extension.txt` those that it built without an optional part that does not compile. `may_be_empty`:
-    the image may have all that is asked for.
+    `without-extension.txt` those that it built without an optional part that does not compile; in `short-of.txt` what
+    those ran short of, by their own words: a line each. `may_be_empty`: the image may have all that is asked for.
     """
 
     manifests: tuple[str, ...]
@@ -84,4 +84,4 @@ class EcosystemSteps:
 
 
 SELECTION = "selection.txt"
-LEFT_OUT, WITHOUT_EXTENSION = "left-out.txt", "without-extension.txt"
+LEFT_OUT, WITHOUT_EXTENSION, SHORT_OF = "left-out.txt", "without-extension.txt", "short-of.txt"

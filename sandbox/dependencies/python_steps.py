@@ -31,12 +31,18 @@ exec pip download -q --no-deps --only-binary :all: --require-hashes --dest wheel
 
 # A source distribution that cannot be built is left out, and the layer says so; they may need each other. Some go on
 # without an extension that does not compile: the log has the warnings of setuptools, and of those that copy MarkupSafe.
+# What it ran short of is noted: the kernel counts no full disk, and no memory that was refused.
 _INSTALL_SCRIPT = """
 set -eu
 uv venv -q --relocatable --no-project --python /usr/bin/python3 layer
 install() {
     uv pip install -q --offline --no-index --no-deps --no-build --link-mode hardlink --compile-bytecode \\
         --python layer/bin/python "$@"
+}
+note_shortage() {
+    ! grep -q 'No space left on device' one.log || echo disk >>short-of.txt
+    ! grep -Eq 'Cannot allocate memory|MemoryError|out of memory' one.log || echo memory >>short-of.txt
+    ! grep -Eq 'Resource temporarily unavailable|start new thread' one.log || echo processes >>short-of.txt
 }
 sources=
 for archive in wheels/*; do
@@ -52,12 +58,16 @@ while [ -n "$sources" ] && [ -n "$more" ]; do
     for archive in $pending; do
         rm -rf built
         if PATH=$PWD/layer/bin:$PATH uv build --offline --no-index --wheel --no-build-isolation \\
-            --python layer/bin/python --out-dir built "$archive" >one.log 2>&1 && install built/*.whl; then
+            --python layer/bin/python --out-dir built "$archive" >one.log 2>&1 &&
+            install built/*.whl >>one.log 2>&1; then
             more=1
-            ! grep -Eq 'building extension .* failed|extension could not be compiled' one.log ||
+            if grep -Eq 'building extension .* failed|extension could not be compiled' one.log; then
                 echo "${archive#wheels/}" >>without-extension.txt
+                note_shortage
+            fi
         else
             cat one.log >>build.log
+            note_shortage
             sources="$sources $archive"
         fi
     done

@@ -1,7 +1,8 @@
 """Disk use of the files below a directory, counted while a guest writes there. Only directories are opened, each by its
 name in its parent, and no link is followed; so a link or a rename cannot lead outside.
 
-Blocks count, not sizes: the holes of a sparse file are free, blocks of fallocate(2) count in full (THREATS L06).
+Blocks count, not sizes: the holes of a sparse file are free, blocks of fallocate(2) count in full (THREATS L06). So do
+extended attributes where they are in no block.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from sandbox.files.attributes import AttributeCount
 from sandbox.lazy_dataclass import dataclass
 
 MAX_DEPTH = 128
@@ -70,8 +72,13 @@ def measure_disk_use(root: Path, since_ns: int = 0, *, one_device: bool = False)
     Only files changed at `since_ns` or later count, by the kernel's change time, which no guest can set. Files that
     cannot be examined count as zero. `one_device`: what is mounted below `root` does not count. Raises: `TooDeepError`.
     """
-    for info in _walk_names(root, root.lstat().st_dev if one_device else None):
-        yield disk_use_of(info) if info.st_ctime_ns >= since_ns else DiskUse()
+    attributes = AttributeCount(root)
+    for folder, name, info in _walk_names(root, root.lstat().st_dev if one_device else None):
+        if info.st_ctime_ns < since_ns:
+            yield DiskUse()
+            continue
+        used, more = disk_use_of(info), attributes.measure(folder, name)
+        yield DiskUse(used.bytes + more, used.files) if more else used
 
 
 def disk_use_of(info: os.stat_result) -> DiskUse:
@@ -80,9 +87,9 @@ def disk_use_of(info: os.stat_result) -> DiskUse:
     return DiskUse(info.st_blocks * _BLOCK // names, 1)
 
 
-def _walk_names(root: Path, device: int | None) -> Iterator[os.stat_result]:
-    """The stat of every name, depth first, through handles of the parent directories. A directory that is moved during
-    the walk, and so found twice, is walked once. `device`: names on others are left out.
+def _walk_names(root: Path, device: int | None) -> Iterator[tuple[int, str, os.stat_result]]:
+    """Every name with its open parent directory and its stat, depth first. A directory that is moved during the walk,
+    and so found twice, is walked once. `device`: names on others are left out.
     """
     entered: set[tuple[int, int]] = set()
     with _OpenDirectories() as levels:
@@ -97,10 +104,10 @@ def _walk_names(root: Path, device: int | None) -> Iterator[os.stat_result]:
                 if device is not None and info.st_dev != device:
                     continue
                 if not stat.S_ISDIR(info.st_mode):
-                    yield info
+                    yield levels.open[-1].fd, entry.name, info
                 elif (info.st_dev, info.st_ino) not in entered:
                     entered.add((info.st_dev, info.st_ino))
-                    yield info
+                    yield levels.open[-1].fd, entry.name, info
                     levels.enter(entry.name)
 
 

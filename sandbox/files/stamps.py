@@ -86,10 +86,15 @@ _IS_LITTLE_ENDIAN = array("q", [1]).tobytes()[0] == 1
 
 def keeps_times(folder: Path) -> bool:
     """Whether the file system of `folder` moves ctime at every change that a guest can make."""
+    return file_system_type(folder) in _KEEP_TIMES
+
+
+def file_system_type(folder: Path) -> int:
+    """`f_type` of statfs(2); 0 if it cannot be asked."""
     buffer = ctypes.create_string_buffer(512)
     if _libc.statfs(os.fsencode(folder), buffer) != 0:
-        return False
-    return ctypes.c_long.from_buffer(buffer).value in _KEEP_TIMES
+        return 0
+    return ctypes.c_long.from_buffer(buffer).value
 
 
 @dataclass(frozen=True)

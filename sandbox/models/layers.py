@@ -34,11 +34,28 @@ class LayerPackage(Model):
     sha256: str
 
 
+Resource: TypeAlias = Literal["memory", "processes", "disk"]
+"""What a build can run short of."""
+
+RESOURCES: tuple[Resource, ...] = ("memory", "processes", "disk")
+
+
+class Shortage(Model):
+    """What the build of a layer ran short of while a package of it failed. `tries`: how many builds ended like that;
+    `tried_at`: the last one.
+    """
+
+    of: tuple[Resource, ...]
+    tries: int = 1
+    tried_at: datetime
+
+
 class Layer(Model):
     """One layer of this home. `key`: sha256, in hex, over packages with hashes, image, platform and runtime.
 
     `folder`: its name on disk. `bytes`, `files`: of its content. `left_out`: archives that could not be built.
-    `without_extension`: archives whose optional extension did not compile; they are used without it.
+    `without_extension`: archives whose optional extension did not compile; they are used without it. `shortage`: why
+    another build may bring what is missing; then the key also covers what that is.
     """
 
     key: str
@@ -46,6 +63,7 @@ class Layer(Model):
     packages: tuple[LayerPackage, ...]
     left_out: tuple[str, ...] = ()
     without_extension: tuple[str, ...] = ()
+    shortage: Shortage | None = None
     image_digest: str
     platform: str
     runtime: str

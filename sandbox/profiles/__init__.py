@@ -58,7 +58,7 @@ _NOT_IN_FILES: Mapping[str, object] = {
     "folder": "",
     "project_name": "",
     "project_parts": (),
-    "submodules": False,
+    "submodule_urls": (),
     "lfs": False,
 }
 
@@ -154,7 +154,7 @@ class Profile(ProfileModel):
 
     `folder`: where its checks run, '' for the top. `project_parts`: the projects of a repository with several; their
     checks are in `checks`, named `PROJECT.CHECK`, and all else of them is in the part. `project_name`: of such a part.
-    `submodules`, `lfs`: its checkouts hold their files.
+    `submodule_urls`: its checkouts hold the files of submodules from these remotes. `lfs`: they hold files of Git LFS.
     """
 
     name: str
@@ -183,7 +183,7 @@ class Profile(ProfileModel):
     folder: str = Field(default="", exclude=True)
     project_name: str = Field(default="", exclude=True)
     project_parts: tuple[Profile, ...] = Field(default=(), exclude=True)
-    submodules: bool = Field(default=False, exclude=True)
+    submodule_urls: tuple[str, ...] = Field(default=(), exclude=True)
     lfs: bool = Field(default=False, exclude=True)
 
     @model_validator(mode="before")

@@ -32,6 +32,7 @@ from sandbox.models.layers import Layer, Resolution
 from sandbox.private_folders import make_private
 from sandbox.store.home import Home, read_json, write_json
 
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 600.0, 86_400.0
 _LEFTOVER_S = 3600.0  # a tree is moved into place a moment before its record is written
 
 _Record = TypeVar("_Record", bound=Model)
@@ -66,13 +67,18 @@ class LayerStore:
         return layer if layer is not None and layer.key == key and self.tree(layer).is_dir() else None
 
     def find_resolved(self, request: str) -> Layer | None:
-        """The layer that this request led to, if it is still there. It counts as used now."""
+        """The layer that this request led to, if it is still there. It counts as used now. See also `is_due`."""
         found = _read(self._root / f"resolutions/{request}.json", Resolution)
         layer = None if found is None else self.find(found.layer)
         if layer is not None:
             with suppress(OSError):  # removed just now, or a disk that cannot be written: `use` says so
                 os.utime(_lock_path(self.tree(layer)))
         return layer
+
+    def find_complete(self, request: str) -> Layer | None:
+        """As `find_resolved`, but None if it is time to build the layer again: see `is_due`."""
+        found = self.find_resolved(request)
+        return None if found is not None and is_due(found, datetime.now(UTC)) else found
 
     def list_refused(self, request: str) -> tuple[RefusedEntry, ...]:
         """The entries of the manifests that were not used for this request."""
@@ -92,12 +98,30 @@ class LayerStore:
         self._write("resolutions", resolution.request, resolution)
 
     def publish_unless_known(self, layer: Layer, built: Path) -> Layer:
-        """As `publish`, unless another builder published the layer of this key meanwhile. Returns the one in place."""
+        """As `publish`, unless another builder published the layer of this key meanwhile. Returns the one in place.
+
+        One that was built again, and ran short of something again, counts as tried once more.
+        """
         with self.home.locked("layers"):
-            if known := self.find(layer.key):
-                return known
-            self.publish(layer, built)
-        return layer
+            known = self.find(layer.key)
+            if known is None:
+                self.publish(layer, built)
+                return layer
+            return self._count_try(known) if layer.shortage is not None else known
+
+    def count_try(self, layer: Layer) -> None:
+        """Note that a layer that is to be built again was not: the next try is later. Other layers stay as they are."""
+        with self.home.locked("layers"):
+            if (known := self.find(layer.key)) is not None:
+                self._count_try(known)
+
+    def _count_try(self, layer: Layer) -> Layer:
+        if layer.shortage is None:
+            return layer
+        update = {"tries": layer.shortage.tries + 1, "tried_at": datetime.now(UTC)}
+        counted = layer.model_copy(update={"shortage": layer.shortage.model_copy(update=update)})
+        self._write("layers", counted.key, counted)
+        return counted
 
     def publish(self, layer: Layer, built: Path) -> None:
         """Move a complete tree into place, then write its record: a layer is there as a whole or not at all."""
@@ -117,6 +141,19 @@ class LayerStore:
         """The requests that led to a layer."""
         found = (_read(path, Resolution) for path in sorted((self._root / "resolutions").glob("*.json")))
         return [resolution for resolution in found if resolution is not None and resolution.layer == key]
+
+    def list_sources(self) -> list[Path]:
+        """The files of `find_source`: one for each tree whose manifests were read."""
+        return sorted((self._root / "sources").glob("*.json"))
+
+    def list_failures(self) -> list[Path]:
+        """The files of store/failed_fetches.py."""
+        return sorted((self._root / "failures").glob("*.json"))
+
+    def list_lost_resolutions(self) -> list[Path]:
+        """The files of requests that led to a layer that is gone, or that cannot be read."""
+        found = {path: _read(path, Resolution) for path in sorted((self._root / "resolutions").glob("*.json"))}
+        return [path for path, one in found.items() if one is None or self.find(one.layer) is None]
 
     def find_last_use(self, layer: Layer) -> datetime:
         """When a check last began to use a layer."""
@@ -200,6 +237,16 @@ class LayerStore:
         path = self._root / folder / f"{name}.json"
         make_private(path.parent)
         write_json(path, record.model_dump(mode="json"), synced=synced)
+
+
+def is_due(layer: Layer, now: datetime) -> bool:
+    """Whether to build a layer again because its build ran short of something: ten minutes after the first build, then
+    after twice the time each, at most a day. Pure.
+    """
+    if layer.shortage is None:
+        return False
+    wait_s = min(_FIRST_WAIT_S * (1 << min(layer.shortage.tries - 1, 20)), _LONGEST_WAIT_S)
+    return abs((now - layer.shortage.tried_at).total_seconds()) >= wait_s  # a clock may be set back
 
 
 def draw_folder(key: str) -> str:

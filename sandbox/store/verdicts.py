@@ -38,6 +38,7 @@ class Binding(Model):
     None if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
     before it; '' for the first. Their output is the input of this check. `compiler_cache`: its compilers could take
     results of the default branch's rooms, so it was not compiled from scratch; `compiler_cache_of`: of that repository.
+    `submodules_with_lfs`: remotes of submodules that had their files of Git LFS, by their own settings.
     """
 
     version: int = KEY_VERSION
@@ -51,6 +52,7 @@ class Binding(Model):
     services: tuple[ServiceSetup, ...] = ()
     submodules: bool = False
     lfs: bool = False
+    submodules_with_lfs: tuple[str, ...] = ()
     user: tuple[int, int] | None
     after: str = ""
     compiler_cache: bool = False
@@ -63,6 +65,8 @@ class Binding(Model):
         for name in ("compiler_cache", "compiler_cache_of"):  # as before there was one: those are from scratch, too
             if not document[name]:
                 del document[name]
+        if not self.submodules and not self.submodules_with_lfs:  # as before it was part of the key
+            del document["submodules_with_lfs"]
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -138,19 +142,19 @@ def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
     memory, is no property of the code: such a run neither confirms a failure nor is one that another run can confirm.
     One that reached `limits.pids` is due to the check, but how many processes it has at once is chance: it fails twice.
     """
-    if _was_short_of_resources(run):
+    if was_short_of_resources(run):
         return False
     if binding.check.deterministic and not run.usage.forks_refused:
         return True
     before = _read_record(home, binding)
-    if before is None or before.run.verdict is not Verdict.FAILED or _was_short_of_resources(before.run):
+    if before is None or before.run.verdict is not Verdict.FAILED or was_short_of_resources(before.run):
         return False
     return not before.first_failure or run.started_at > _ended_at(before.run)
 
 
-def _was_short_of_resources(run: CheckRun) -> bool:
+def was_short_of_resources(run: CheckRun) -> bool:
     """Whether the host may have refused a fork, or tasks of the guest or of the host waited for memory long enough to
-    matter.
+    matter. Pure.
     """
     pressure = run.usage.pressure
     waited_s = 0.0 if pressure is None else pressure.memory_s or 0.0

@@ -1,7 +1,10 @@
-"""THREATS S05 and S06: what a guest can take of the host's disk, and which check ends when the disk is nearly full."""
+"""THREATS S05, S06, S162: what a guest can take of the host's disk, and which check ends when it is nearly full."""
 
 from __future__ import annotations
 
+import platform
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 
 from sandbox.checks.disk_watch import DiskWatch, FreeSpaceFloor
 from sandbox.engine.connection import DockerEngine
+from sandbox.files.attributes import AttributeCount
 from sandbox.files.disk_images import DiskSize, create_disk, ensure_template, find_disk_obstacle, mount_disk
 from sandbox.files.disk_usage import FreeSpace
 from sandbox.files.mount_points import unmount_below
@@ -260,3 +264,57 @@ def test_s05_control_what_no_name_shows_is_held_where_it_is_not_watched(
     run = run_holder(small_host, holder, 1, "watch")
     assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "held\n"), run
     assert free - min(space.free_bytes for space in measured) > 16 * MIB, "void"
+
+
+SETXATTR = {"x86_64": 188, "aarch64": 5}
+WITH_ATTRIBUTES = """
+for my $n (0..99) {
+    open my $f, '>', "f$n";
+    for (1..100) {
+        my ($name, $value) = ("user.a$_", 'x' x 2000);
+        $t += 2000 if !syscall(SETXATTR, "f$n", $name, $value, 2000, 0);
+    }
+}
+print "stored $t\\n"; sleep 9
+""".replace("SETXATTR", str(SETXATTR.get(platform.machine(), 0)))
+
+
+@pytest.fixture
+def btrfs_host(engine: DockerEngine, tmp_path: Path) -> Iterator[Path]:
+    """A btrfs of 400 MiB: no block of a file counts its attributes there."""
+    image, place = tmp_path / "host.img", tmp_path / "host"
+    place.mkdir()
+    with image.open("wb") as stream:
+        stream.truncate(400 * MIB)
+    if (program := shutil.which("mkfs.btrfs", path="/usr/sbin:/sbin:/usr/bin")) is None:
+        pytest.skip("no mkfs.btrfs: apt-get install btrfs-progs")
+    subprocess.run([program, "-q", str(image)], check=True)
+    mounted = subprocess.run(["mount", "-o", "loop", str(image), str(place)], check=False, capture_output=True)
+    if mounted.returncode:
+        pytest.skip("this kernel has no btrfs")
+    yield place
+    unmount_below(tmp_path)
+
+
+@pytest.mark.parametrize("is_counted", [True, False], ids=["counted", "control"])
+def test_s162_attributes_of_files_are_part_of_the_limit(
+    btrfs_host: Path, monkeypatch: pytest.MonkeyPatch, *, is_counted: bool
+) -> None:
+    """In a home whose checks are watched. Control: uncounted, 20 MB are stored with a limit of 8 MiB."""
+    if not is_counted:
+        monkeypatch.setattr(AttributeCount, "measure", lambda *_: 0)
+    argv, watched = ("perl", "-e", WITH_ATTRIBUTES), {"disk": "watch"}
+    run = run_in_home(btrfs_host, "home", argv, limits=SMALL, workspaces=watched)
+    if is_counted:
+        assert run.verdict is Verdict.DISK_LIMIT, run
+        assert run.usage.disk_used_bytes is not None
+        assert run.usage.disk_used_bytes > DISK
+    else:
+        assert (run.verdict, run.stdout_tail) == (Verdict.PASSED, "stored 20000000\n")
+
+
+def test_s162_a_disk_of_its_own_bounds_attributes_by_itself(btrfs_host: Path) -> None:
+    """Whatever the home is on."""
+    run = run_in_home(btrfs_host, "home", ("perl", "-e", WITH_ATTRIBUTES), limits=SMALL)
+    assert run.verdict is Verdict.PASSED, run
+    assert int(run.stdout_tail.split()[1]) < MIB

@@ -1,4 +1,4 @@
-"""THREATS S19, S148: hostile packages, and the layers that checks get. Real guests, and an index of the test's own."""
+"""THREATS S19, S148, S161: hostile packages, and the layers of checks. Real guests, and an index of the test's own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,10 @@ from sandbox.attack.harness.package_runs import PROFILE, PROJECT, REACH
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.deleted_open import OpenFiles
-from sandbox.models import Actor, Check, Limits, Permission, Verdict
+from sandbox.models import Actor, Check, CheckRun, Limits, Permission, Verdict
+from sandbox.store import layers
 from sandbox.workbench import Watch, Workbench
+from sandbox.workbench.checks import descriptions, layer_builds
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder
 from sandbox.workbench.checks.step_rooms import open_step_room, run_step
@@ -98,6 +101,61 @@ def build_wheel(folder, config=None, metadata=None):
     assert layer.without_extension == ("evil-1.tar.gz",)
 
 
+_BUILD_WITH_PROCESSES = """
+import os, time, zipfile
+def build_wheel(folder, config=None, metadata=None):
+    children = []
+    try:
+        for _ in range(COUNT):
+            child = os.fork()
+            if not child:
+                time.sleep(60)
+                os._exit(0)
+            children.append(child)
+    finally:
+        for child in children:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+    with zipfile.ZipFile(folder + "/hungry-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("hungry.py", "")
+        wheel.writestr("hungry-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: hungry\\nVersion: 1\\n")
+        wheel.writestr("hungry-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("hungry-1.dist-info/RECORD", "hungry.py,,\\n")
+    return "hungry-1-py3-none-any.whl"
+"""
+
+
+@pytest.mark.parametrize("is_starved", [True, False], ids=["starved", "control"])
+def test_s161_a_package_that_a_starved_build_lost_is_built_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, is_starved: bool
+) -> None:
+    """No verdict without the package answers once it is there. Control: a build that gets its processes has it."""
+    monkeypatch.setattr(layer_builds, "_RELEASED", Limits(tmp_bytes=1024**3, pids=60 if is_starved else 400))
+    bench.registry.add_source("hungry", "1", {"backend.py": _BUILD_WITH_PROCESSES.replace("COUNT", "150")})
+    bench.registry.add("evil", "1", {"evil.py": ""}, ("hungry",))
+    files = {"pyproject.toml": PROJECT, "use.py": "import evil\nimport hungry\n"}
+    summary = bench.run(files)
+    assert summary.verified is not is_starved, summary.runs[0].stderr_tail
+    if not is_starved:
+        return
+    (key,) = summary.runs[0].layers
+    with Workbench(bench.home) as workbench:
+        layer = workbench.layer(key).layer
+        assert (layer.left_out, layer.shortage and layer.shortage.of) == (("hungry-1.tar.gz",), ("processes",))
+        url = str(bench.root / "project")
+    bench.registry.asked.clear()
+    with bench.open() as workbench:
+        assert workbench.run(url).runs[-1].layers == (key,)  # not at once
+    assert bench.registry.asked == []
+
+    monkeypatch.setattr(layers, "_FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr(layer_builds, "_RELEASED", Limits(tmp_bytes=1024**3, pids=400))
+    with bench.open() as workbench:
+        again = workbench.run(url)
+    assert again.verified, again.runs[0].stderr_tail
+    assert again.runs[0].layers != (key,)
+
+
 def test_s19_a_build_that_is_asked_for_requirements_has_no_network_and_answers_with_data(bench: Bench) -> None:
     """Controls: the requirement that it computes is in the layer; the same code on the host reaches the index."""
     reach = f"{REACH}\nfound = reach([('127.0.0.1', {bench.registry.port}), ('127.0.0.1', 3128), '/sandbox-egress'])\n"
@@ -124,6 +182,35 @@ def prepare_metadata_for_build_wheel(folder, config=None):
         details = workbench.layer(summary.runs[0].layers[0])
     assert [package.name for package in details.layer.packages] == ["evil"]
     assert sorted(entry.reason.value for entry in details.resolutions[0].refused) == ["option", "url"]
+
+
+@pytest.mark.parametrize("refused_forks", [3, 0], ids=["starved", "control"])
+def test_s161_a_project_that_could_not_answer_on_a_starved_host_is_asked_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, refused_forks: int
+) -> None:
+    """Control: one that failed by itself is not: what it needs is read from its manifests."""
+    bench.registry.add("evil", "1", {"evil.py": ""})
+    back_end = """
+import pathlib
+def prepare_metadata_for_build_wheel(folder, config=None):
+    info = pathlib.Path(folder, "p-1.dist-info")
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\\nName: p\\nRequires-Dist: evil\\n")
+    return info.name
+"""
+    pyproject = '[project]\nname = "p"\nversion = "1"\ndynamic = ["dependencies"]\n[build-system]\nrequires = []\n'
+    files = {"pyproject.toml": f'{pyproject}build-backend = "b"\nbackend-path = ["."]\n', "b.py": back_end}
+
+    def fail(*arguments: Any) -> CheckRun:
+        run = run_step(*arguments)
+        usage = run.usage.model_copy(update={"forks_refused": refused_forks})
+        return run.model_copy(update={"verdict": Verdict.FAILED, "usage": usage})
+
+    with monkeypatch.context() as starved:
+        starved.setattr(descriptions, "run_step", fail)
+        assert not bench.run(files | {"use.py": "import evil\n"}).verified
+    with bench.open() as workbench:
+        assert workbench.run(str(bench.root / "project")).verified is (refused_forks > 0)
 
 
 def test_s19_an_archive_that_differs_from_the_lock_file_is_not_used(bench: Bench) -> None:

@@ -21,12 +21,14 @@ from sandbox.attack.harness.egress_peers import careless
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.scratch import ScratchDirectory
 from sandbox.attack.harness.site import AttackRun
+from sandbox.attack.harness.start_program import build_program
 from sandbox.attack.harness.verdict_samples import make_run, read_carelessly
 from sandbox.attack.selection import needs_engine
 from sandbox.attack.suites import (
     forged_receipts,
     hostile_archives,
     hostile_artifacts,
+    local_server,
     misleading_reports,
     misleading_text,
     package_fetches,
@@ -61,7 +63,7 @@ from sandbox.models import (
 from sandbox.store.artifact_store import store_content
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
-from sandbox.workbench.checks import memory_admission, run
+from sandbox.workbench.checks import compiler_caching, layers, memory_admission, run
 
 pytestmark = pytest.mark.must
 DEADLINE_S = 280.0
@@ -336,3 +338,41 @@ def test_shipped_suite_sees_a_soft_guest(engine: DockerEngine, tmp_path: Path, m
     with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         results = [tried(site, entry) for entry in select(SOFT_ENTRIES)]
     assert {r.id: r.outcome for r in results} == dict.fromkeys(SOFT_ENTRIES, AttackOutcome.GOT_THROUGH), results
+
+
+CARELESS_SERVER = """
+import sandbox.daemon.guards as guards
+async def accept(self, scope, receive, send):
+    await self._app({**scope, guards.RIGHTS: 'token'}, receive, send)
+guards.Network.__call__ = accept
+"""
+
+
+def test_s116_without_its_wall_the_shipped_attack_gets_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = build_program().replace("sys.exit(", f"exec({CARELESS_SERVER!r}); sys.exit(")
+    monkeypatch.setattr(local_server, "build_program", lambda: program)
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        (entry,) = select(["S116"])
+        result = tried(site, entry)
+    assert result.outcome is AttackOutcome.GOT_THROUGH, result
+
+
+def test_s147_without_its_wall_the_shipped_attack_gets_through(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler_caching, "is_default_head", lambda *_: True)
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        assert [tried(site, entry).outcome for entry in select(["S147"])] == [AttackOutcome.GOT_THROUGH]
+
+
+def test_s148_without_its_wall_the_shipped_attack_gets_through(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = layers._digest
+    monkeypatch.setattr(layers, "_digest", lambda parts: real([p for p in parts if not _is_repo_id(p)]))
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        assert [tried(site, entry).outcome for entry in select(["S148"])] == [AttackOutcome.GOT_THROUGH]
+
+
+def _is_repo_id(part: object) -> bool:
+    return isinstance(part, str) and part.startswith("local-")

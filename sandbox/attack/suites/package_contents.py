@@ -300,6 +300,37 @@ def _bomb_is_stopped(scene: Scene) -> str:
     return f"{refused.brief}; no part of it is left"
 
 
+# --- the versions that a repository gets
+
+
+def _choice_is_shared(scene: Scene) -> str:
+    del scene
+    with serve_packages() as index:
+        index.add("evil", "1", {"evil.py": ""})
+        choices: dict[str, str] = {}
+
+        def choose(manifest: str) -> str:
+            return choices.setdefault(manifest, max(index.wheels))
+
+        strangers = choose(PROJECT)
+        index.add("evil", "2", {"evil.py": ""})
+        require_hit(choose(PROJECT) == strangers, "the newer version was chosen")
+    return f"with one choice for equal manifests, another repository gets {strangers}"
+
+
+def _each_chooses(scene: Scene) -> str:
+    files = {"pyproject.toml": PROJECT, "use.py": "import evil\nprint('version', evil.version)\n"}
+    with serve_packages() as index, open_controller(scene, index) as workbench:
+        index.add("evil", "1", {"evil.py": "version = 1\n"})
+        strangers = run_files(scene, workbench, "stranger", files).runs[0]
+        index.add("evil", "2", {"evil.py": "version = 2\n"})
+        own = run_files(scene, workbench, "own", files).runs[0]
+    require_equal(strangers.stdout_tail.strip(), "version 1", "what the first repository got")
+    if own.stdout_tail.strip() != "version 2":
+        raise GotThrough(f"a repository with equal manifests decided: {own.stdout_tail.strip()[:100]}")
+    return "another repository with the same manifests chose for itself, and got the newer version"
+
+
 def _entry(id_: str, title: str, control: Callable[[Scene], str], attack: Callable[[Scene], str]) -> AttackEntry:
     return AttackEntry(
         id_, title, "run", control, attack, needs=(needs_layers,), scene="bare", needs_engine=True
@@ -312,4 +343,5 @@ ENTRIES = (
     _entry("S87", "another archive than the locked one", _taken_by_name, _compared_with_the_lock),
     _entry("S88", "code of a project or package and a network", _code_asks, _code_is_alone),
     _entry("S89", "an archive that unpacks without end", _bomb_unpacks, _bomb_is_stopped),
+    _entry("S148", "versions that another repository chose", _choice_is_shared, _each_chooses),
 )

@@ -13,13 +13,13 @@ from pathlib import Path
 from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.outcomes import GotThrough
 from sandbox.attack.harness.scene import Scene
+from sandbox.attack.harness.start_program import build_program
 from sandbox.git.unhardened import UnhardenedResult, run_unhardened
 
 CLIENTS = ("claude", "cursor", "vscode", "codex")
 PYTHON_PATHS = ("", ".")
 """Values in the client's environment. `.` is the working directory; plain Python treats an empty value as unset."""
 MODULES = ("click.py", "json.py", "sitecustomize.py", "usercustomize.py", "sandbox/__init__.py", "sandbox/__main__.py")
-_SANDBOX = "sys.path[:] = {path!r}; sys.argv[0] = {script!r}; from sandbox.__main__ import main; sys.exit(main())"
 _MESSAGES = (
     {"id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "attack", "version": "1"}}},
@@ -66,9 +66,8 @@ def control(scene: Scene) -> str:
 
 def snippet(scene: Scene, client: str) -> Start:
     """Parse the output of `sandbox mcp config` as that client does. Raises: `GotThrough` when the command fails."""
-    program = "import sys; " + _SANDBOX.format(path=[p for p in sys.path if p], script=sys.argv[0])
     words = ["--home", str(scene.home), "--json", "mcp", "config", client]
-    done = run_unhardened([sys.executable, "-I", "-c", program, *words], cwd=Path("/"), home=_users_home(scene))
+    done = run_unhardened([sys.executable, "-I", "-c", build_program(), *words], cwd=Path("/"), home=_users_home(scene))
     if done.code != 0:
         raise GotThrough(f"no snippet for {client}: {(done.stderr or done.stdout).decode(errors='replace')[-500:]}")
     return _read(json.loads(done.stdout)["snippet"], client)

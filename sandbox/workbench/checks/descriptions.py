@@ -16,6 +16,7 @@ from sandbox.files.git_mask import require_mask
 from sandbox.git.process import Git
 from sandbox.models import Check, Verdict
 from sandbox.store.home import GIT_MASK
+from sandbox.store.verdicts import was_short_of_resources
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder, new_report_folder
@@ -37,7 +38,8 @@ def describe_project(
     watch: Watch,
 ) -> str | None:
     """What the project in a clean room says of itself: lines with known fields; '' if it cannot say it; None if it was
-    not asked to the end. `source`: repository, its git, and the tree.
+    not asked to the end, or the host was short of processes or memory meanwhile. `source`: repository, its git, and
+    the tree.
 
     Raises: as `build_room_recorder` and `run_in_rooms`.
     """
@@ -54,7 +56,7 @@ def describe_project(
             account = find_account(services, room.owner)
             place = CheckDirectories(room.root, report, account, tree, clean_room=True, task_id=None)
             run = run_step(services, recorder, (run_id, check, place), watch, "describe")
-            if run.verdict not in _ANSWERED:
+            if run.verdict not in _ANSWERED or (run.verdict is Verdict.FAILED and was_short_of_resources(run)):
                 return None
             if run.verdict is Verdict.FAILED:
                 watch.building("It could not say: what the manifests say as data is used")

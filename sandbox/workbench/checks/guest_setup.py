@@ -27,6 +27,7 @@ from sandbox.workbench.controller.profile_images import (
 )
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.repository_settings import find_remotes_with_lfs
 
 if TYPE_CHECKING:
     from sandbox.workbench.checks import shared_images
@@ -40,7 +41,8 @@ else:  # for an image that the engine does not have
 class GuestSetup:
     """Image and runtime of a profile's guests, its services, and the layers of dependencies of one tree.
 
-    `submodules`, `lfs`: checkouts hold their files.
+    `submodules`, `lfs`: checkouts hold their files. `submodules_with_lfs`: URLs of remotes of submodules that have
+    files of Git LFS, by their own settings.
     `first_ids`: uid and gid on this host of the guests' 0, if guests have the controller's user.
     `supervisor_digest`: of the image of PID 1, if it has just been looked up.
     `compiler_cache`: how one room uses it.
@@ -54,6 +56,7 @@ class GuestSetup:
     services: tuple[ServiceSetup, ...] = ()
     submodules: bool = False
     lfs: bool = False
+    submodules_with_lfs: tuple[str, ...] = ()
     without_layers: str = ""
     from_elsewhere: tuple[str, ...] = ()
     supervisor_digest: str = ""
@@ -91,8 +94,9 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
         digest,
         runtime,
         services=companions,
-        submodules=profile.submodules,
+        submodules=bool(profile.submodule_urls),
         lfs=profile.lfs,
+        submodules_with_lfs=find_remotes_with_lfs(services, profile.submodule_urls),
         supervisor_digest=supervisor,
         first_ids=(0, 0) if services.policies.pristine_owner else find_first_ids(services, None),
     )

@@ -8,20 +8,28 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sandbox.dependencies.ecosystems import find_steps
-from sandbox.dependencies.layer_plan import LEFT_OUT, SELECTION, WITHOUT_EXTENSION, EcosystemSteps, LayerPlan, Step
+from sandbox.dependencies.layer_plan import (
+    LEFT_OUT,
+    SELECTION,
+    SHORT_OF,
+    WITHOUT_EXTENSION,
+    EcosystemSteps,
+    LayerPlan,
+    Step,
+)
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.sealing import TreeSize, copy_sealed_tree, seal_tree
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.models.egress import EgressAccess
-from sandbox.models.layers import Layer, LayerPackage, LayerRule, Resolution
+from sandbox.models.layers import RESOURCES, Layer, LayerPackage, LayerRule, Resolution, Resource, Shortage
 from sandbox.store.home import GIT_MASK
 from sandbox.store.layers import LayerStore, draw_folder
 from sandbox.workbench.checks.callbacks import Watch, report_step
@@ -86,14 +94,14 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
             text = f"Installing {len(archives.packages)} packages into the layer {key[:12]}"
             with report_step(watch.building, text):
                 layer = _install(services, request, archives, watch, (key, began))
-            if shared:
+            if shared and layer.shortage is None:
                 shared.add(layer)
     finally:
         remove_tree(staging)
     store.save_resolution(
         Resolution(
             request=request.request,
-            layer=key,
+            layer=layer.key,
             selection=archives.selection,
             refused=request.plan.refused,
             accesses=archives.accesses,
@@ -110,6 +118,27 @@ def compute_key(request: BuildRequest, packages: tuple[LayerPackage, ...]) -> st
     hashed = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     text = json.dumps([*parts, sorted((p.file, p.sha256) for p in packages), hashed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def find_shortage(run: CheckRun, said: Iterable[str]) -> tuple[Resource, ...]:
+    """What an install ran short of: by the kernel, or by the words of what it built. Pure.
+
+    A process that the kernel killed for its memory fails the whole install.
+    """
+    found = set(said)
+    if run.usage.forks_refused:
+        found.add("processes")
+    return tuple(name for name in RESOURCES if name in found)
+
+
+def _with_shortage(layer: Layer, of: tuple[Resource, ...]) -> Layer:
+    """The layer under a key of its own: another build of these archives may bring what is missing, and no verdict with
+    the one is an answer with the other.
+    """
+    missing = [layer.left_out, layer.without_extension]
+    key = hashlib.sha256(json.dumps([layer.key, missing], sort_keys=True).encode()).hexdigest()
+    shortage = Shortage(of=of, tried_at=layer.built_at)
+    return layer.model_copy(update={"key": key, "shortage": shortage, "folder": draw_folder(key)})
 
 
 def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, staging: Path) -> _Archives:
@@ -170,8 +199,8 @@ def _read_selection(path: Path) -> str:
         return ascii(stream.read(SELECTION_BYTES).decode("ascii", "replace").strip())[1:-1]
 
 
-def _read_archive_names(path: Path, packages: tuple[LayerPackage, ...]) -> tuple[str, ...]:
-    """Names of archives in a file that code of packages may have changed: other names are not taken from it."""
+def _read_known_lines(path: Path, known: Iterable[str]) -> tuple[str, ...]:
+    """The known lines of a file that code of packages may have changed. Other lines are ignored."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -180,7 +209,7 @@ def _read_archive_names(path: Path, packages: tuple[LayerPackage, ...]) -> tuple
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return ()
         lines = stream.read(MAX_ARCHIVES * 300).decode("utf-8", "replace").splitlines()
-    return tuple(sorted({p.file for p in packages} & set(lines)))
+    return tuple(sorted(set(known) & set(lines)))
 
 
 def _install(
@@ -199,10 +228,11 @@ def _install(
         recorder = replace(recorder, logs=room.folder / "logs")
         run = run_step(services, recorder, (room.run_id, check, directories), watch, request.rule.ecosystem)
         _require_installed(run)
+        files = [package.file for package in archives.packages]
         left_out, incomplete = (
-            _read_archive_names(directories.workspace / name, archives.packages)
-            for name in (LEFT_OUT, WITHOUT_EXTENSION)
+            _read_known_lines(directories.workspace / name, files) for name in (LEFT_OUT, WITHOUT_EXTENSION)
         )
+        short_of = find_shortage(run, _read_known_lines(directories.workspace / SHORT_OF, RESOURCES))
         if left_out:
             watch.building(f"Left out of the layer, because it cannot be built: {', '.join(left_out)}")
         if incomplete:
@@ -223,6 +253,9 @@ def _install(
                 built_at=datetime.now(UTC),
                 wall_time_s=round(time.monotonic() - began, 3),
             )
+            if short_of and (left_out or incomplete):
+                watch.building(f"The build ran short of {', '.join(short_of)}: what is missing is built again later")
+                layer = _with_shortage(layer, short_of)
             # other manifests may have led to the same packages meanwhile
             return LayerStore(services.home).publish_unless_known(layer, built)
 

@@ -97,8 +97,11 @@ def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tr
     why = "layers.fetch is 'never'" if is_off else "an agent asks for them with space_repo_prepare"
     absent: list[str] = []
 
-    def note(*_: object) -> None:
-        absent.append(f"{_NOT_FETCHED} were not fetched ({why})")
+    def note(_rule: LayerRule, request: str, _plan: LayerPlan) -> Layer | None:
+        known = LayerStore(services.home).find_resolved(request)  # one that is to be built again
+        if known is None:
+            absent.append(f"{_NOT_FETCHED} were not fetched ({why})")
+        return known
 
     try:
         found = _add_layers(services, setup, profile, tree, (note, lambda _: None))
@@ -127,10 +130,13 @@ def add_layers(
         try:
             return build_missing(rule, request, plan)
         except SandboxError as error:
-            if error.code not in FETCH_FAILURES and error.reason != STOPPED:
-                raise
             store = LayerStore(services.home)
             known = store.find_resolved(request)
+            again = known is not None and known.shortage is not None and error.code is ErrorCode.INTERNAL
+            if error.code not in FETCH_FAILURES and error.reason != STOPPED and not again:
+                raise
+            if known is not None:
+                store.count_try(known)
             text = _explain_absence(error, known=known is not None)
             watch.building(text)
             watch.warn(text)
@@ -236,7 +242,7 @@ def _builder(
         _require_asked(services)
         store = LayerStore(services.home)
         with attempt(services.home, request, watch, retry=retry):
-            if not refresh and (known := store.find_resolved(request)):  # another one has built it meanwhile
+            if not refresh and (known := store.find_complete(request)):  # another one has built it meanwhile
                 return known
             alone = replace(setup, services=())  # the steps of a layer are no checks of the profile
             wanted = layer_builds.BuildRequest(rule, request, plan, alone, _date_of(tree), VERSION, PLATFORM)
@@ -308,7 +314,7 @@ def _add_layers(
         request = source.request
         if not request:
             continue
-        layer = None if refresh else store.find_resolved(request)
+        layer = None if refresh else store.find_complete(request)
         if layer is None:  # also if it was removed a moment ago: a check never starts without what it asks for unsaid
             plan = plan or manifests.plan_layer(tree.git, tree.tree, rule, source.described)
             layer = build(rule, request, plan) if plan else None

@@ -42,6 +42,7 @@ def build_bindings(policies: Policies, setup: GuestSetup, tree: str, chain: Sequ
             services=tuple(s for s in setup.services if s.rule.serves(check.id)),
             submodules=setup.submodules,
             lfs=setup.lfs,
+            submodules_with_lfs=setup.submodules_with_lfs,
             user=None if policies.pristine_owner else _shared_user(setup),
             after=after,
             compiler_cache=setup.compiler_cache.reads is not None,

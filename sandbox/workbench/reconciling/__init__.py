@@ -23,6 +23,7 @@ from sandbox.workbench.reconciling.edit_leftovers import find_cut_off_edits
 from sandbox.workbench.reconciling.evictions import find_over_budget
 from sandbox.workbench.reconciling.leftover_refs import find_forgettable, find_refs
 from sandbox.workbench.reconciling.lost_worktrees import find_lost_worktrees, find_worktrees
+from sandbox.workbench.reconciling.old_caches import find_old_caches
 from sandbox.workbench.reconciling.old_images import find_old_images
 from sandbox.workbench.reconciling.quarantined_containers import find_quarantined
 from sandbox.workbench.reconciling.reconciler import Finder, Reconciler
@@ -109,6 +110,7 @@ ALL: tuple[Finder, ...] = (
     find_large_logs,
     find_old_verdicts,
     find_old_artifacts,
+    find_old_caches,
     find_large_journals,
     find_old_journals,
     find_unpacked_clones,
@@ -130,6 +132,7 @@ FINISHED: tuple[Finder, ...] = (
     find_large_logs,
     find_old_verdicts,
     find_old_artifacts,
+    find_old_caches,
     find_large_journals,
     find_old_journals,
     find_unpacked_clones,

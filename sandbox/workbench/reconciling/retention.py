@@ -62,13 +62,13 @@ def find_old_runs(reconciler: Reconciler) -> Iterator[Finding]:
         old = newest_files(folder)[limit:]
         if old:
             note = f"{len(old)} runs older than the newest {limit}"
-            size = sum(map(_size_of, [*list_logs(old), *old]))
+            size = sum(map(size_of, [*list_logs(old), *old]))
             yield Finding("runs", folder.name, partial(_remove_runs, old), note=note, bytes=size)
 
 
 def _remove_runs(records: Sequence[Path]) -> str:
     """The record last: a log without a record is never removed."""
-    _unlink_all([*list_logs(records), *records])
+    unlink_all([*list_logs(records), *records])
     return ""
 
 
@@ -80,14 +80,14 @@ def find_large_logs(reconciler: Reconciler) -> Iterator[Finding]:
         logs = list_logs(newest_files(folder))
         total, old, freed = 0, [], 0
         for log in logs:
-            size = _size_of(log)
+            size = size_of(log)
             total += size
             if size and total > limit:
                 old.append(log)
                 freed += size
         if old:
             note = f"{len(old)} logs beyond the newest {format_bytes(limit)}; the records of their runs are kept"
-            yield Finding("logs", folder.name, partial(_unlink_all, old), note=note, bytes=freed)
+            yield Finding("logs", folder.name, partial(unlink_all, old), note=note, bytes=freed)
 
 
 def find_old_verdicts(reconciler: Reconciler) -> Iterator[Finding]:
@@ -96,10 +96,10 @@ def find_old_verdicts(reconciler: Reconciler) -> Iterator[Finding]:
     limit = services.settings.keep.verdicts
     stored = find_matching(services.home.verdict("any").parent, "[0-9a-f]*.json")
     if limit and len(stored) > limit:
-        old = sorted(stored, key=_age_s)[limit:]
+        old = sorted(stored, key=age_s)[limit:]
         note = f"older than the newest {limit}; their checks run again when they are asked for"
-        size, name = sum(map(_size_of, old)), f"{len(old)} of {len(stored)}"
-        yield Finding("verdicts", name, partial(_unlink_all, old), note=note, bytes=size)
+        size, name = sum(map(size_of, old)), f"{len(old)} of {len(stored)}"
+        yield Finding("verdicts", name, partial(unlink_all, old), note=note, bytes=size)
 
 
 def find_old_artifacts(reconciler: Reconciler) -> Iterator[Finding]:
@@ -109,15 +109,16 @@ def find_old_artifacts(reconciler: Reconciler) -> Iterator[Finding]:
         old = artifact_store.find_old_lists(folder, days)
         if old:
             note = f"artifacts of {len(old)} runs older than {days:g} days"
-            yield Finding("artifacts", folder.name, partial(_unlink_all, old), note=note)
+            yield Finding("artifacts", folder.name, partial(unlink_all, old), note=note)
     unused = artifact_store.find_unused(home)
     if unused:
-        size = sum(map(_size_of, unused))
+        size = sum(map(size_of, unused))
         note = f"{format_bytes(size)}; no run names them"
-        yield Finding("artifacts", f"{len(unused)} files", partial(_unlink_all, unused), note=note, bytes=size)
+        yield Finding("artifacts", f"{len(unused)} files", partial(unlink_all, unused), note=note, bytes=size)
 
 
-def _unlink_all(paths: Sequence[Path]) -> str:
+def unlink_all(paths: Sequence[Path]) -> str:
+    """A remedy: remove these files, those that are there."""
     for path in paths:
         path.unlink(missing_ok=True)
     return ""
@@ -127,7 +128,7 @@ def find_large_journals(reconciler: Reconciler) -> Iterator[Finding]:
     """Journals over `keep.journal_bytes`. They are only named: a shorter one could not be verified."""
     home, limit = reconciler.services.home, reconciler.services.settings.keep.journal_bytes
     for path in find_matching(home.journal("any").parent, "*.jsonl") if limit else ():
-        size = _size_of(path)
+        size = size_of(path)
         if size > limit:
             yield Finding("journal", path.stem, note=f"it has {format_bytes(size)}; a journal is never cut")
 
@@ -138,7 +139,7 @@ def find_old_journals(reconciler: Reconciler) -> Iterator[Finding]:
     names = [
         path.stem
         for path in (find_matching(home.journal("any").parent, "task-*.jsonl") if days else ())
-        if _age_s(path) > days * _DAY_S and not home.task(path.stem).exists()
+        if age_s(path) > days * _DAY_S and not home.task(path.stem).exists()
     ]
     of_home, *states = verify_journals(home, names).journals if names else (None,)
     for state in states:
@@ -150,7 +151,7 @@ def find_old_journals(reconciler: Reconciler) -> Iterator[Finding]:
         head = ChainHead(state.seq, state.head)
         note = f"its task was forgotten; the home's journal has the digest of its {state.seq} entries"
         remedy = partial(_remove_journal, reconciler.services, state.name, head)
-        size = _size_of(home.journal(state.name))
+        size = size_of(home.journal(state.name))
         yield Finding("old journal", state.name, remedy, locks=(state.name,), note=note, bytes=size)
 
 
@@ -236,14 +237,16 @@ def _forget_mount_lock(home: Home, task_id: str) -> None:
         remove_abandoned(home.lock_path(f"mount-{task_id}"))
 
 
-def _size_of(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """Bytes of a file; 0 if it is gone."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
 
 
-def _age_s(path: Path) -> float:
+def age_s(path: Path) -> float:
+    """Seconds since a file was written; 0 if it is gone."""
     try:
         return time.time() - path.stat().st_mtime
     except FileNotFoundError:

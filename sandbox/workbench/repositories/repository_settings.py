@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sandbox.context import advice
     from sandbox.dependencies import allowed_pythons, go_versions
     from sandbox.workbench.controller.policies_in_force import Policies
+    from sandbox.workbench.controller.services import Services
 else:  # loaded at first use (docs/adr/0080)
     advice = LazyModule("sandbox.context.advice")
     allowed_pythons = LazyModule("sandbox.dependencies.allowed_pythons")
@@ -56,6 +57,15 @@ def list_declared_projects(policies: Policies, repo_id: str) -> dict[str, Chosen
         )
         for project in policies.projects.get(repo_id, ())
     }
+
+
+def find_remotes_with_lfs(services: Services, urls: Sequence[str]) -> tuple[str, ...]:
+    """Those of these remotes that have files of Git LFS laid out, by the settings of their repositories."""
+    chosen = {(r.hostname, r.owner, r.name) for r in list_repositories(services.home) if r.settings.lfs} if urls else ()
+    if not chosen:
+        return ()
+    remotes = {url: services.remotes.parse_registered(url) for url in urls}
+    return tuple(url for url, remote in remotes.items() if (remote.hostname, remote.owner, remote.name) in chosen)
 
 
 def parse_folder(text: str) -> str:
@@ -199,7 +209,7 @@ def apply_settings(profile: Profile, chosen: ChosenSettings) -> Profile:
             "classes": tuple(_move_class(rule, folder) for rule in profile.classes),
             "repository_image": chosen.image,
             "folder": folder,
-            "submodules": bool(chosen.submodules),
+            "submodule_urls": chosen.submodules,
             "lfs": chosen.lfs,
         }
     )

@@ -54,7 +54,7 @@ def advise(
                 for part in (read_suggested_parts(services, repo_id, facts).parts if packages else ())
                 if part.packages and not part.trusted
             },
-            submodules=() if profile.submodules else facts.gitlinks,
+            submodules=() if profile.submodule_urls else facts.gitlinks,
             uses_lfs=facts.lfs and not profile.lfs,
             lacks_version=asks_git_for_version(read) and (reads_no_variable(read) or not profile.git_facts),
             local_changes=local_changes,

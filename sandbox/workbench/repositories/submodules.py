@@ -7,7 +7,7 @@ the operator looks again, so it cannot have our credentials fetch what it likes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -30,8 +30,12 @@ MAX_SUBMODULES = 200
 """How deep submodules may have submodules, and how many there may be in all."""
 
 
-def find_submodules(services: Services, repo_id: str, git: Git, tree: str) -> AddedTrees:
+def find_submodules(
+    services: Services, repo_id: str, git: Git, tree: str, with_lfs: Collection[str] | None = None
+) -> AddedTrees:
     """The trees of the submodules of a tree; none if the repository was not opted in. Fetches commits that are missing.
+
+    `with_lfs`: files of Git LFS are wanted from these URLs; None: as the settings of each say now.
 
     Raises: `policy_violation` for a remote that the operator has not seen; `not_found` for a commit that its remote
     does not have; `unsafe_repository`; `invalid_input` for a URL; network errors.
@@ -50,7 +54,8 @@ def find_submodules(services: Services, repo_id: str, git: Git, tree: str) -> Ad
                 "branch; `sandbox repo show` lists them.",
             )
 
-    return tuple(_Search(services, admit).list_below(find_repository(services.home, repo_id), git, tree))
+    search = _Search(services, admit, with_lfs)
+    return tuple(search.list_below(find_repository(services.home, repo_id), git, tree))
 
 
 def choose_submodules(services: Services, repository: Repository, git: Git, tree: str) -> tuple[str, ...]:
@@ -69,10 +74,13 @@ def choose_submodules(services: Services, repository: Repository, git: Git, tree
 
 @dataclass
 class _Search:
-    """One search through submodules. `admit`: called for each remote before it is used; may raise."""
+    """One search through submodules. `admit`: called for each remote before it is used; may raise. `with_lfs`: as for
+    `find_submodules`.
+    """
 
     services: Services
     admit: Callable[[Remote, Gitlink], object]
+    with_lfs: Collection[str] | None = None
     count: int = field(default=0)
 
     def list_below(
@@ -85,7 +93,8 @@ class _Search:
             self.admit(remote, link)
             repository, clone = self._open(remote, link)
             pinned = fetch_whole_tree(self.services, repository, clone, link.commit)
-            large = find_large_files(self.services, repository.id, clone, [pinned])  # as its own settings say
+            wanted = None if self.with_lfs is None else remote.url in self.with_lfs
+            large = find_large_files(self.services, repository.id, clone, [pinned], wanted=wanted)
             found = AddedTree(folder + link.path, clone, pinned, large)
             yield found
             yield from self.list_below(repository, clone, found.tree, found.folder + b"/", depth + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,8 +28,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch, require_branch_words
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
-from sandbox.workbench.tasks.only_copies import WorkRef
-from sandbox.workbench.tasks.task_refs import delete_refs, find_branch, list_refs_without_work
+from sandbox.workbench.tasks.task_refs import begin_deletion, find_branch, list_refs_without_work
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
@@ -367,20 +366,26 @@ def close_task(
             # The mount stays locked until the record says closed, or a reader would mount it again. No check runs, so
             # the files may go while the engine removes the idle container.
             guest = pool.submit(remove_guest, services, task_id)
-            refs = pool.submit(_list_refs_without_work, services, task) if delete else None
-            if deletes_files:
-                delete_files(site)
-            else:
-                unmount_worktree(site)
-            guest.result()
-            if deletes_files:
-                release_user(services, site.owner)
-            closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
-            if not has_worktree(site):
-                closed["worktree_path"] = None
-            saved = save_task(services.home, task.model_copy(update=closed))
+            is_closed = Future[bool]()
+            refs = pool.submit(_delete_refs_without_work, services, task, guest, is_closed) if delete else None
+            try:
+                if deletes_files:
+                    delete_files(site)
+                else:
+                    unmount_worktree(site)
+                guest.result()
+                if deletes_files:
+                    release_user(services, site.owner)
+                closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
+                if not has_worktree(site):
+                    closed["worktree_path"] = None
+                saved = save_task(services.home, task.model_copy(update=closed))
+                is_closed.set_result(True)
+            finally:
+                if not is_closed.done():
+                    is_closed.set_result(False)
         if refs is not None:
-            _delete_refs(services, saved, refs.result())
+            refs.result()
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
@@ -401,20 +406,17 @@ def find_local_branch(services: Services, task: Task) -> str | None:
         return None
 
 
-def _list_refs_without_work(services: Services, task: Task) -> tuple[WorkRef, ...]:
-    """The refs of a task; none if work exists only there, or the clone cannot be read: `gc` looks at them again."""
+def _delete_refs_without_work(services: Services, task: Task, guest: Future[None], is_closed: Future[bool]) -> None:
+    """Delete the refs of a task, unless work exists only there. They are listed while `guest` is removed, and deleted
+    once the record says closed. The task is closed in any case: `gc` looks at them again.
+    """
     try:
-        return list_refs_without_work(services.repositories.open(task.repo_id)[1], task)
-    except SandboxError as error:
-        _log.info("the refs of %s were kept: %s", task.id, error.brief)
-        return ()
-
-
-def _delete_refs(services: Services, task: Task, refs: Sequence[WorkRef]) -> None:
-    """Delete the refs of a closed task. It is closed in any case: `gc` looks at them again."""
-    try:
-        if refs:
-            delete_refs(services.repositories.open(task.repo_id)[1], refs)
+        git = services.repositories.open(task.repo_id)[1]
+        refs = list_refs_without_work(git, task)
+        wait([guest])  # git's share of the memory is reserved as soon as it starts, and an engine may take its time
+        with begin_deletion(git, refs) as delete_refs:
+            if is_closed.result():
+                delete_refs()
     except SandboxError as error:
         _log.info("the refs of %s were kept: %s", task.id, error.brief)
 

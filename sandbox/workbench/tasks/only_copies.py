@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.workbench.tasks.branch_names import PREFIX, read_owner
 
 _BRANCHES = "--branches=space-agent/*"
 _PUSHED = "--glob=refs/sandbox/*/pushed"
+_IS_KNOWN = lazy_pattern(r"refs/remotes/.+|refs/sandbox/[^/]+/pushed")
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,14 @@ class WorkRef:
     parent: str
 
 
-def list_work_refs(git: Git) -> tuple[WorkRef, ...]:
-    """The refs of all tasks of a clone: their branches, and those below `refs/sandbox`."""
+def list_work_refs(git: Git, *places: str) -> tuple[WorkRef, ...]:
+    """The refs of all tasks of a clone: their branches, and those below `refs/sandbox`. `places`: only these refs, and
+    those below a name that ends with `/`.
+    """
     shape = "--format=%(objectname) %(refname) %(tree) %(parent)"
-    listed = git.run("for-each-ref", shape, PREFIX, "refs/sandbox/").decode("utf-8", errors="surrogateescape")
+    listed = git.run("for-each-ref", shape, *(places or (PREFIX, "refs/sandbox/"))).decode(
+        "utf-8", errors="surrogateescape"
+    )
     rows = (line.split(" ", 3) for line in listed.splitlines())
     return tuple(WorkRef(name, oid, tree, parent) for oid, name, tree, parent in rows)
 
@@ -50,7 +56,8 @@ def find_only_copies(git: Git) -> Iterator[OnlyCopy]:
 
 def find_among(git: Git, refs: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
     """All such work that these refs of a clone lead to."""
-    branches = [ref for ref in refs if ref.name.startswith(PREFIX)]
+    known = {ref.oid for ref in refs if _IS_KNOWN.fullmatch(ref.name)}
+    branches = [ref for ref in refs if ref.name.startswith(PREFIX) and ref.oid not in known]
     if branches:
         yield from _find_unpushed(git, branches)
     snapshots = [ref for ref in refs if "/snapshots/" in ref.name or "/rescued-" in ref.name]
@@ -60,7 +67,8 @@ def find_among(git: Git, refs: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
 def _find_unpushed(git: Git, branches: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
     """Branches of tasks with a commit that is on no remote branch, on no tag and in no push of ours."""
     known = ("--not", "--remotes", "--tags", _PUSHED)
-    ours = set(git.run("rev-list", _BRANCHES, *known).decode().split())
+    which = branches[0].name if len(branches) == 1 else _BRANCHES
+    ours = set(git.run("rev-list", which, *known).decode().split())
     for branch in branches:
         if branch.oid in ours:
             name = branch.name.removeprefix("refs/heads/").encode(errors="surrogateescape").decode(errors="replace")

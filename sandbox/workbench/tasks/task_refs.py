@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
-from sandbox.git.process import Git
+from sandbox.git.process import Git, GitResult
 from sandbox.git.refs import resolve_ref
 from sandbox.models import Task
 from sandbox.workbench.tasks.only_copies import WorkRef, find_among, list_work_refs
@@ -16,16 +18,53 @@ def list_refs(git: Git, task: Task) -> tuple[WorkRef, ...]:
 
 
 def list_refs_without_work(git: Git, task: Task) -> tuple[WorkRef, ...]:
-    """As `list_refs`; none if a commit or a snapshot of the task exists only here."""
-    refs = list_work_refs(git)
+    """As `list_refs`; none if a commit or a snapshot of the task exists only here.
+
+    The branch that it began at is listed, too: mostly it has the task's last commit, and no history has to be read.
+    """
+    branch, place = _name_refs(task)
+    refs = list_work_refs(git, branch, place, f"refs/remotes/origin/{task.base_branch}")
     if any(copy.is_of(task.id) for copy in find_among(git, refs)):
         return ()
     return _refs_of(task, refs)
 
 
 def _refs_of(task: Task, refs: Sequence[WorkRef]) -> tuple[WorkRef, ...]:
-    branch, place = f"refs/heads/{task.branch}", f"refs/sandbox/{task.id}/"
+    branch, place = _name_refs(task)
     return tuple(ref for ref in refs if ref.name == branch or ref.name.startswith(place))
+
+
+def _name_refs(task: Task) -> tuple[str, str]:
+    """Its branch, and the folder of its other refs."""
+    return f"refs/heads/{task.branch}", f"refs/sandbox/{task.id}/"
+
+
+@contextmanager
+def begin_deletion(git: Git, refs: Sequence[WorkRef]) -> Iterator[Callable[[], None]]:
+    """As `delete_refs`, when the function that is yielded is called: git has started by then. Without the call
+    every ref is kept.
+    """
+    if not refs:
+        yield lambda: None
+        return
+    reading, writing = os.pipe()
+    with (
+        os.fdopen(writing, "wb") as pipe,
+        os.fdopen(reading, "rb") as orders,
+        git.stream("update-ref", "--stdin", stdin=orders) as process,
+    ):
+        orders.close()  # else we would wait for ourselves once git has ended
+
+        def delete() -> None:
+            with suppress(BrokenPipeError), pipe:  # git says why it has ended
+                pipe.write(_write_orders(refs))
+            process.finish()
+            GitResult(process.code, b"", process.stderr).raise_for_status("update-ref")
+
+        try:
+            yield delete
+        finally:
+            pipe.close()
 
 
 def delete_refs(git: Git, refs: Sequence[WorkRef]) -> None:
@@ -33,8 +72,11 @@ def delete_refs(git: Git, refs: Sequence[WorkRef]) -> None:
     work is lost.
     """
     if refs:
-        orders = "".join(f"option no-deref\ndelete {ref.name} {ref.oid}\n" for ref in refs)
-        git.run("update-ref", "--stdin", stdin=orders.encode())
+        git.run("update-ref", "--stdin", stdin=_write_orders(refs))
+
+
+def _write_orders(refs: Sequence[WorkRef]) -> bytes:
+    return "".join(f"option no-deref\ndelete {ref.name} {ref.oid}\n" for ref in refs).encode()
 
 
 def find_branch(git: Git, task: Task) -> str | None:

@@ -1,7 +1,8 @@
-"""What files take on disk, and when a check that adds to them is stopped. Ids: THREATS L04, L05, L06."""
+"""What files take on disk, and when a check that adds to them is stopped. Ids: THREATS L04, L05, L06, S162."""
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import socket
@@ -11,11 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
+from unittest.mock import Mock
 
 import pytest
 
+from devtools.mounts import small_file_system
+from devtools.requirement import unavailable
 from sandbox.checks.disk_watch import SLICE_S, Additions, DiskWatch, FreeSpaceFloor
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files import attributes
 from sandbox.files.deleted_open import OpenFiles
 from sandbox.files.disk_usage import MAX_DEPTH, DiskUse, FreeSpace, TooDeepError, measure_disk_use
 from sandbox.files.file_tables import MAX_FILES
@@ -50,6 +55,33 @@ def test_blocks_and_names_are_counted(tmp_path: Path) -> None:
     found = used(tmp_path)
     assert found.files == 5
     assert MIB <= found.bytes < MIB + 64 * 1024
+
+
+def test_s162_attributes_count_where_they_are_in_no_block(tmp_path: Path) -> None:
+    """Control: on the file system of the test's directory, if that is ext4 or XFS, its blocks have them."""
+    with small_file_system(tmp_path / "small", 16 * MIB) as folder:
+        (folder / "f").touch()
+        (folder / "link").symlink_to("f")
+        before = used(folder)
+        try:
+            for number in range(10):
+                os.setxattr(folder / "f", f"user.a{number}", b"x" * 4000)
+        except OSError:
+            unavailable("no attributes on tmpfs: Linux 6.6")
+        assert (folder / "f").lstat().st_blocks == 0, "void"
+        assert 40_000 <= used(folder).bytes - before.bytes < 42_000
+        assert used(folder).files == before.files == 2
+
+
+@pytest.mark.parametrize("number", [errno.E2BIG, errno.ERANGE])
+def test_s162_a_file_with_more_attributes_than_can_be_listed_is_over_any_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (tmp_path / "f").touch()
+    monkeypatch.setattr(attributes, "file_system_type", lambda _: 0x9123683E)
+    assert used(tmp_path).bytes < MIB, "the control"
+    monkeypatch.setattr(os, "listxattr", Mock(side_effect=OSError(number, "")))
+    assert used(tmp_path).bytes > 1 << 39
 
 
 def test_l06_a_sparse_file_is_free_and_an_allocated_one_is_not(tmp_path: Path) -> None:

@@ -7,19 +7,21 @@ from pathlib import Path
 import pytest
 
 from sandbox.cli import main
+from sandbox.models import Check
+from sandbox.receipts.statement import describe_check, write_statement
 from tests.unit.conftest import Upstream
-from tests.unit.receipt_samples import TREE, Signer, signed
+from tests.unit.receipt_samples import TREE, Signer, made_binding, made_receipt, made_run, signed
 
 
 class Shelf:
     """A receipt and the keys of who signed it, in files, and the place of a home that does not exist."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.home, signer = root, root / "no-home", Signer()
+        self.root, self.home, self.signer = root, root / "no-home", Signer()
         self.receipt, self.private, self.public = (root / name for name in ("receipt.json", "key.pem", "key.pub"))
-        self.receipt.write_bytes(signed(signer))
-        self.private.write_bytes(signer.pem)
-        self.public.write_bytes(signer.public_pem)
+        self.receipt.write_bytes(signed(self.signer))
+        self.private.write_bytes(self.signer.pem)
+        self.public.write_bytes(self.signer.public_pem)
 
     def verify(self, key: Path, *more: str) -> int:
         return main(["--home", str(self.home), "receipt", "verify", str(self.receipt), "--key", str(key), *more])
@@ -32,10 +34,21 @@ def shelf(tmp_path: Path) -> Shelf:
 
 def test_a_key_and_a_receipt_are_enough_and_no_home_is_made(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
     assert shelf.verify(shelf.public, "--tree", TREE) == 0
-    assert f"verified: tree {TREE}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"verified: tree {TREE}" in said
+    assert "test ran: make test\n" in said
     assert shelf.verify(shelf.public, "--tree", "b" * 40) == 3
     assert "wrong_tree" in capsys.readouterr().err
     assert not shelf.home.exists()
+
+
+def test_a_receipt_shows_that_only_a_part_ran(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    check = Check(id="test", label="test", argv=("pytest", "a b.py"), arguments=("a b.py",))
+    receipt = made_receipt(checks=(describe_check(made_binding("test", check=check), made_run("test")),))
+    shelf.receipt.write_bytes(shelf.signer.sign(write_statement(receipt)))
+    assert shelf.verify(shelf.public) == 0
+    assert "test ran, only a part of the check: pytest 'a b.py'\n" in capsys.readouterr().out
+    assert shelf.verify(shelf.public, "--check", "test") == 3
 
 
 def test_a_private_key_is_not_taken_for_a_public_one(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:

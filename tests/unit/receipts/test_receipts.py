@@ -165,6 +165,17 @@ def test_a_receipt_about_something_else_is_refused(expected: Expectation, reason
     assert refusal_of(signed(signer), signer.trusted, expected=expected) == reason
 
 
+def test_a_part_of_a_check_is_not_taken_for_the_check() -> None:
+    """Control: the whole check is found by its name."""
+    signer = Signer()
+    check = Check(id="test", label="test", argv=("pytest", "test_a.py"), arguments=("test_a.py",))
+    receipt = made_receipt(checks=(describe_check(made_binding("test", check=check), made_run("test")),))
+    envelope = signer.sign(write_statement(receipt))
+    assert verify_receipt(envelope, [signer.trusted], Expectation(TREE)).checks[0].definition.arguments
+    assert refusal_of(envelope, signer.trusted, expected=Expectation(checks=("test",))) == "wrong_checks"
+    verify_receipt(signed(signer), [signer.trusted], Expectation(checks=("test",)))
+
+
 def test_a_retired_key_is_good_for_what_it_signed_before() -> None:
     signer = Signer()
     retired = signer.trusted.model_copy(update={"retired_at": SIGNED_AT})

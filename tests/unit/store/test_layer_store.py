@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from sandbox.config import LayerSettings
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.layers import Layer, Resolution
+from sandbox.models.layers import Layer, Resolution, Shortage
 from sandbox.store.home import Home
-from sandbox.store.layers import LayerStore
+from sandbox.store.layers import LayerStore, is_due
 from sandbox.workbench.reconciling.unused_layers import choose_unused, remove_if_unused, remove_layer
 
 KEY = "a" * 64
@@ -48,6 +48,34 @@ def test_a_layer_is_found_by_its_key_and_by_its_request(store: LayerStore) -> No
     assert store.find(KEY) == layer
     assert (store.tree(layer) / "file").read_text() == "x"
     assert store.find_resolved("r") == layer
+
+
+def test_a_layer_whose_build_ran_short_is_built_again_later_and_later(store: LayerStore) -> None:
+    """Control: a complete layer is never due."""
+    layer = publish(store)
+    resolve(store)
+    assert not is_due(layer, layer.built_at + timedelta(days=365))
+    waits = []
+    for tries in (1, 2, 3, 30):
+        shortage = Shortage(of=("memory",), tries=tries, tried_at=layer.built_at)
+        again = layer.model_copy(update={"shortage": shortage})
+        waits.append(next(s for s in range(0, 200_000, 600) if is_due(again, layer.built_at + timedelta(seconds=s))))
+    assert waits == [600, 1200, 2400, 86_400]
+
+
+def test_a_layer_that_is_due_is_not_taken_for_complete(store: LayerStore) -> None:
+    """Control: it is before its time has come, and again after a further build that ran short."""
+    layer = publish(store)
+    resolve(store)
+    old = Shortage(of=("disk",), tried_at=datetime.now(UTC) - timedelta(hours=1))
+    store._write("layers", KEY, layer.model_copy(update={"shortage": old}))
+    assert store.find_complete("r") is None
+    known = store.find_resolved("r")
+    assert known is not None
+    again = store.publish_unless_known(known, store.home.repositories / "rooms/not-used")
+    assert again.shortage is not None
+    assert again.shortage.tries == 2
+    assert store.find_complete("r") is not None
 
 
 def test_a_request_of_a_removed_layer_is_unknown(store: LayerStore) -> None:

@@ -49,9 +49,11 @@ def test_a_service_is_part_of_the_keys_of_the_checks_that_get_it(tmp_path: Path)
 
 def test_a_checkout_with_submodules_or_files_of_lfs_has_other_keys(tmp_path: Path) -> None:
     plain = GuestSetup("sha256:" + "1" * 64, "runc")
-    setups = (plain, replace(plain, submodules=True), replace(plain, lfs=True))
+    added = replace(plain, submodules=True)
+    with_lfs = [replace(added, submodules_with_lfs=urls) for urls in (("https://h/a/b",), ("https://h/a/c",))]
+    setups = (plain, added, *with_lfs, replace(plain, lfs=True))
     keys = {build_bindings(Policies(tmp_path), setup, "2" * 40, [CHECK])["test"].key for setup in setups}
-    assert len(keys) == 3
+    assert len(keys) == len(setups)
 
 
 def test_how_a_check_gets_the_files_is_part_of_its_key(tmp_path: Path) -> None:

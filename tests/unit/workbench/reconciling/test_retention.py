@@ -23,7 +23,7 @@ from sandbox.workbench import Workbench
 from sandbox.workbench.reconciling import clone_objects
 from tests.unit.conftest import Upstream, refused
 
-KINDS = {"runs", "logs", "verdicts", "closed task", "journal", "old journal", "clone objects", "clone"}
+KINDS = {"runs", "logs", "verdicts", "closed task", "journal", "old journal", "clone objects", "clone", "cache"}
 
 
 @pytest.fixture
@@ -371,3 +371,26 @@ def test_a_dry_run_removes_nothing(opened: Callable[..., Workbench], repo_id: st
     close_long_ago(bench, task)
     assert names(bench, dry_run=True) == [("closed task", task.id, LeftoverAction.REMOVED)]
     assert json.loads(Home(bench.home).task(task.id).read_bytes())["id"] == task.id
+
+
+def test_what_can_be_computed_again_goes_when_it_is_old(opened: Callable[..., Workbench], repo_id: str) -> None:
+    """One file for each commit or tree would stay for good. Controls: younger ones, and those of an open task, stay."""
+    bench = opened()
+    task = bench.create_task(repo_id)
+    home = bench._services.home
+    dependencies = home.repositories / "dependencies"
+    old = [home.facts(repo_id, "a" * 40), home.rules(repo_id, "a" * 40)]
+    old += [dependencies / folder / f"{'b' * 64}.json" for folder in ("sources", "resolutions", "failures")]
+    young = [home.facts(repo_id, "c" * 40), *(path.with_name(f"{'d' * 64}.json") for path in old[2:])]
+    for path in (*old, *young):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    in_use = home.facts(repo_id, task.base_commit)
+    assert in_use.is_file(), "void"
+    for path in (*old, in_use):
+        os.utime(path, (1, 1))
+    assert [left.bytes for left in found(bench, dry_run=True) if left.kind == "cache"] == [4, 2, 2, 2]
+    assert all(path.exists() for path in old)
+    bench.collect()
+    assert [path for path in (*old, *young, in_use) if path.exists()] == [*young, in_use]
+    assert [left for left in found(bench) if left.kind == "cache"] == []

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from sandbox.checks.execute import CheckDirectories
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.store import records
 from sandbox.store.home import read_json
@@ -19,7 +22,8 @@ from sandbox.workbench.checks import task_checks
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.repositories import stored_facts
 from sandbox.workbench.tasks import lifecycle
-from sandbox.workbench.tasks.task_refs import delete_refs
+from sandbox.workbench.tasks.only_copies import WorkRef, find_among
+from sandbox.workbench.tasks.task_refs import begin_deletion
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -110,14 +114,39 @@ def test_a_ref_that_moves_after_it_was_listed_keeps_all_refs_of_the_task(
     desk.write("f", b"new\n")
     moved = desk.workbench.commit(desk.task.id, "another commit").commit
 
-    def move_ref_then_delete(*arguments: Any) -> None:
-        if moving:
-            desk.git("update-ref", f"refs/heads/{task.branch}", moved)
-        delete_refs(*arguments)
+    @contextmanager
+    def move_ref_then_delete(*arguments: Any) -> Iterator[Callable[[], None]]:
+        with begin_deletion(*arguments) as delete:
+            if moving:
+                desk.git("update-ref", f"refs/heads/{task.branch}", moved)
+            yield delete
 
-    monkeypatch.setattr("sandbox.workbench.tasks.lifecycle.delete_refs", move_ref_then_delete)
+    monkeypatch.setattr(lifecycle, "begin_deletion", move_ref_then_delete)
     for moving in (False, True):
         task = desk.workbench.create_task(desk.repo_id)
         desk.git("update-ref", f"refs/sandbox/{task.id}/pushed", task.head_commit)
         desk.workbench.close_task(task.id, delete_worktree=True, discard=True)
         assert len([line for line in desk.refs() if task.branch in line or task.id in line]) == 2 * moving
+
+
+def test_refs_are_kept_when_the_task_cannot_be_closed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: the next attempt, which writes the record, deletes them."""
+    before = [line for line in desk.refs() if desk.task.branch in line]
+    with monkeypatch.context() as patched, refused(ErrorCode.QUOTA_EXCEEDED):
+        full = SandboxError(ErrorCode.QUOTA_EXCEEDED, "The disk is full")
+        patched.setattr(lifecycle, "save_task", Mock(side_effect=full))
+        desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
+    assert [line for line in desk.refs() if desk.task.branch in line] == before != []
+    desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
+    assert [line for line in desk.refs() if desk.task.branch in line] == []
+
+
+def test_a_branch_that_a_ref_of_the_remote_has_is_known_without_git() -> None:
+    """Control: of another commit, git reads the history."""
+    git = Mock()
+    git.run.return_value = b""
+    remote = WorkRef("refs/remotes/origin/main", "a" * 40, "b" * 40, "")
+    for oid, asked in (("a" * 40, 0), ("c" * 40, 1)):
+        branch = WorkRef("refs/heads/space-agent/12345678-work", oid, "b" * 40, "")
+        assert list(find_among(git, [branch, remote])) == []
+        assert git.run.call_count == asked
