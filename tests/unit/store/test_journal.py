@@ -221,13 +221,19 @@ def test_a_planted_link_is_not_followed(home: Home, tmp_path: Path) -> None:
 
 
 def test_processes_share_a_journal_and_kill_9_loses_no_line_of_others(home: Home) -> None:
+    """A kill leaves to the kernel what was written, synced or not. So nothing here waits for the disk, on which other
+    tests work, and the processes import no more than they need: how long both take is no part of the claim.
+    """
     code = (
-        "import sys; from pathlib import Path; from sandbox.store import journal; from sandbox.store.home import Home;"
-        "from tests.unit.store.test_journal import entry, TASK\n"
-        "home = Home(Path(sys.argv[1]))\n"
-        "for n in range(int(sys.argv[3])): journal.append_entry(home, TASK, entry(f'{sys.argv[2]}-{n}'))\n"
-        "print('done', flush=True)\n"
-        "while sys.argv[2] == 'victim': journal.append_entry(home, TASK, entry('victim-more'))\n"
+        "import sys, time; from pathlib import Path; from sandbox.store import journal; from sandbox.store.home import "
+        "Home; from tests.unit.long_journal import make_entry\n"
+        "home, name = Home(Path(sys.argv[1])), sys.argv[2]\n"
+        "def append(operation):\n"
+        "    entry = make_entry(0).model_copy(update={'operation': operation})\n"
+        f"    journal.append_entry(home, {TASK!r}, entry, synced=False)\n"
+        "for n in range(int(sys.argv[3])): append(f'{name}-{n}')\n"
+        "if name == 'victim': append('victim-more'); print('at work', flush=True)\n"
+        "while name == 'victim': append('victim-more'); time.sleep(0.001)  # the others get the lock in between\n"
     )
     argv = [sys.executable, "-c", code, str(home.root)]
     environ = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - where the package is
