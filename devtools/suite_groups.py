@@ -4,6 +4,9 @@ A module says so: `pytestmark = pytest.mark.xdist_group(NAME)`. Its fixtures are
 xdist 3.8 writes the group into the test's id, which pytest 9.2 does not read back (pytest-xdist #1386), so the group is
 taken from the module here. The git server is one for a process, and too many tests use it for one process: of that
 group, each module is by itself.
+
+Groups mostly wait, for servers, containers and timeouts; of the other tests, most compute. So while there are groups
+some processes begin with the other tests, else the processors would idle first and be short later.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from xdist.workermanage import WorkerController
 
 _GROUP = re.compile(r'^pytestmark = .*\bxdist_group\("([\w-]+)"\)', re.MULTILINE)
 _EACH_BY_ITSELF = {"gitserver"}
+_PROCESSES_FOR_A_SINGLE_ONE = 3
+"""Of so many processes one begins with tests that have no group."""
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -52,9 +57,14 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has n
     def _assign_work_unit(self, node: WorkerController) -> None:
         if not self._numbers:
             self._numbers = {nodeid: number for number, nodeid in enumerate(self.collection)}
-        scope, unit = self.workqueue.popitem(last=False)
+        has_groups = len(next(iter(self.workqueue.values()))) > 1  # they are the first
+        scope, unit = self.workqueue.popitem(last=has_groups and self._begins_with_single_tests(node))
         self.assigned_work[node][scope] = unit
         node.send_runtest_some([self._numbers[nodeid] for nodeid, is_done in unit.items() if not is_done])
+
+    def _begins_with_single_tests(self, node: WorkerController) -> bool:
+        nodes = list(self.assigned_work)
+        return nodes.index(node) < len(nodes) // _PROCESSES_FOR_A_SINGLE_ONE
 
 
 @cache
