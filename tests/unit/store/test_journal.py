@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -237,11 +238,18 @@ def test_processes_share_a_journal_and_kill_9_loses_no_line_of_others(home: Home
     )
     argv = [sys.executable, "-c", code, str(home.root)]
     environ = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - where the package is
-    with subprocess.Popen([*argv, "victim", "1"], stdout=subprocess.PIPE, env=environ) as victim:
-        writers = [subprocess.Popen([*argv, str(n), "40"], stdout=subprocess.DEVNULL, env=environ) for n in range(2)]
+    with ExitStack() as ends:
+
+        def start(name: str, entries: int) -> subprocess.Popen[bytes]:
+            command = [*argv, name, str(entries)]
+            process = ends.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, env=environ))
+            ends.callback(process.kill)  # one that is left would warn in another test
+            return process
+
+        victim = start("victim", 1)
         assert victim.stdout is not None
         victim.stdout.readline()
-        codes = [writer.wait(timeout=60) for writer in writers]
+        codes = [writer.wait(timeout=60) for writer in [start(str(n), 40) for n in range(2)]]
         victim.kill()
     assert codes == [0, 0]
     found = [e.operation for e in journal.read_entries(home, TASK)]
