@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from devtools import newergit
+from devtools.copied_clones import copied_clones
 from devtools.guests import remove_guests_of
 from devtools.requirement import unavailable
 from devtools.user_ids import release_users_below
@@ -175,7 +176,8 @@ def arena_layout(request: pytest.FixtureRequest) -> str:
 def arena(make_arena: Callable[..., Arena], arena_layout: str) -> Arena:
     """A victim with one task on it."""
     arena = make_arena(settings={"workspaces": {"worktree": arena_layout}})
-    arena.new_task()
+    with copied_clones():  # the attack begins with the task there
+        arena.new_task()
     return arena
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from devtools.copied_clones import copied_clones
 from devtools.guests import remove_guests_of
 from sandbox.engine.connection import DockerEngine
 from sandbox.files.mount_points import unmount_below
@@ -66,7 +67,8 @@ class Bench:
         self.upstream.write("bench", b"one\n")
         self.upstream.commit()
         self.workbench = self.open()
-        self.repo_id = self.workbench.clone(str(self.upstream.root)).repository.id
+        with copied_clones():
+            self.repo_id = self.workbench.clone(str(self.upstream.root)).repository.id
 
     def open(self) -> Workbench:
         return Workbench(self.home, environ=dict(os.environ), allow_file=True)

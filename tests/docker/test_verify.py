@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
+from devtools.copied_clones import copied_clones
 from devtools.loaded_modules import CLICK, LOCKS, MODELS, Budget, check_budget, find_loaded
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
@@ -59,7 +60,8 @@ class Bench:
         self.upstream.write(".gitignore", b"/built\n/out/\n")
         self.upstream.commit()
         self.workbench = self.open()
-        self.repo_id = self.workbench.clone(str(self.upstream.root)).repository.id
+        with copied_clones():
+            self.repo_id = self.workbench.clone(str(self.upstream.root)).repository.id
         self.task_id = self.workbench.create_task(self.repo_id).id
 
     def define(self, scripts: Scripts, image: str = "base") -> None:

@@ -7,6 +7,7 @@ import stat
 import subprocess
 from pathlib import Path
 
+from devtools.copied_clones import copied_clones
 from sandbox.models import Task
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
@@ -28,7 +29,8 @@ class Desk:
         self.upstream, self.home = upstream, home
         environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
         self.workbench = Workbench(home, environ=environ, allow_file=True)
-        self.repo_id = self.workbench.clone(str(upstream.root)).repository.id
+        with copied_clones():
+            self.repo_id = self.workbench.clone(str(upstream.root)).repository.id
         self.task = self.workbench.create_task(self.repo_id, "work")
         self.root = self.worktree(self.task)
 

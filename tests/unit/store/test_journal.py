@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -221,21 +222,34 @@ def test_a_planted_link_is_not_followed(home: Home, tmp_path: Path) -> None:
 
 
 def test_processes_share_a_journal_and_kill_9_loses_no_line_of_others(home: Home) -> None:
+    """A kill leaves to the kernel what was written, synced or not. So nothing here waits for the disk, on which other
+    tests work, and the processes import no more than they need: how long both take is no part of the claim.
+    """
     code = (
-        "import sys; from pathlib import Path; from sandbox.store import journal; from sandbox.store.home import Home;"
-        "from tests.unit.store.test_journal import entry, TASK\n"
-        "home = Home(Path(sys.argv[1]))\n"
-        "for n in range(int(sys.argv[3])): journal.append_entry(home, TASK, entry(f'{sys.argv[2]}-{n}'))\n"
-        "print('done', flush=True)\n"
-        "while sys.argv[2] == 'victim': journal.append_entry(home, TASK, entry('victim-more'))\n"
+        "import sys, time; from pathlib import Path; from sandbox.store import journal; from sandbox.store.home import "
+        "Home; from tests.unit.long_journal import make_entry\n"
+        "home, name = Home(Path(sys.argv[1])), sys.argv[2]\n"
+        "def append(operation):\n"
+        "    entry = make_entry(0).model_copy(update={'operation': operation})\n"
+        f"    journal.append_entry(home, {TASK!r}, entry, synced=False)\n"
+        "for n in range(int(sys.argv[3])): append(f'{name}-{n}')\n"
+        "if name == 'victim': append('victim-more'); print('at work', flush=True)\n"
+        "while name == 'victim': append('victim-more'); time.sleep(0.001)  # the others get the lock in between\n"
     )
     argv = [sys.executable, "-c", code, str(home.root)]
     environ = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - where the package is
-    with subprocess.Popen([*argv, "victim", "1"], stdout=subprocess.PIPE, env=environ) as victim:
-        writers = [subprocess.Popen([*argv, str(n), "40"], stdout=subprocess.DEVNULL, env=environ) for n in range(2)]
+    with ExitStack() as ends:
+
+        def start(name: str, entries: int) -> subprocess.Popen[bytes]:
+            command = [*argv, name, str(entries)]
+            process = ends.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, env=environ))
+            ends.callback(process.kill)  # one that is left would warn in another test
+            return process
+
+        victim = start("victim", 1)
         assert victim.stdout is not None
         victim.stdout.readline()
-        codes = [writer.wait(timeout=60) for writer in writers]
+        codes = [writer.wait(timeout=60) for writer in [start(str(n), 40) for n in range(2)]]
         victim.kill()
     assert codes == [0, 0]
     found = [e.operation for e in journal.read_entries(home, TASK)]

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -221,14 +222,17 @@ def test_processes_that_write_at_once_make_one_chain(tmp_path: Path) -> None:
     home.prepare()
     code = (
         "import sys; from pathlib import Path; from sandbox.store import journal; from sandbox.store.home import Home;"
-        "from tests.unit.store.test_journal import entry, TASK\n"
+        "from tests.unit.long_journal import make_entry\n"
         "home = Home(Path(sys.argv[1]))\n"
-        "for n in range(60): journal.append_entry(home, TASK, entry(f'{sys.argv[2]}-{n}'), synced=False)"
+        f"for n in range(60): journal.append_entry(home, {TASK!r}, make_entry(n), synced=False)"
     )
     environ = {**os.environ, "PYTHONPATH": os.getcwd()}  # noqa: PTH109 - where the package is
     argv = [sys.executable, "-c", code, str(home.root)]
-    writers = [subprocess.Popen([*argv, str(n)], env=environ) for n in range(3)]
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
+    with ExitStack() as ends:
+        writers = [ends.enter_context(subprocess.Popen(argv, env=environ)) for _ in range(3)]
+        for writer in writers:
+            ends.callback(writer.kill)  # one that is left would warn in another test
+        assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
     with Workbench(home.root, environ={}) as workbench:
         (state,) = [s for s in workbench.audit_verify().journals if s.name == TASK]
     assert (state.broken, state.entries, state.seq) == (None, 180, 180)

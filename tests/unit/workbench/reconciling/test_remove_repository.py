@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from devtools.command import SANDBOX
+from devtools.copied_clones import copied_clones
 from devtools.home_files import copy_sparsely
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Task, TaskStatus
@@ -44,7 +45,8 @@ def opened(home: Path) -> Workbench:
 def repo_id(workbench: Workbench, upstream: Upstream) -> str:
     upstream.write("f.txt", b"one\n")
     upstream.commit()
-    return workbench.clone(str(upstream.root)).repository.id
+    with copied_clones():
+        return workbench.clone(str(upstream.root)).repository.id
 
 
 def edited(workbench: Workbench, repo_id: str) -> Task:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.copied_clones import copied_clones
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import READ_CAP
 from sandbox.git import process
@@ -53,7 +54,8 @@ def work(upstream: Upstream, tmp_path: Path) -> Iterator[Work]:
     (upstream.root / "link").symlink_to("f.txt")
     upstream.commit()
     with Workbench(tmp_path / "home", environ={}, allow_file=True) as workbench:
-        task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
+        with copied_clones():
+            task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
         assert task.worktree_path is not None
         yield Work(workbench, task.id, task.worktree_path)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.copied_clones import copied_clones
 from devtools.requirement import unavailable
 from sandbox.cli import main
 from sandbox.errors import ErrorCode
@@ -34,7 +35,8 @@ class Desk:
 
     def __init__(self, workbench: Workbench, source: Upstream, home: Path) -> None:
         self.workbench, self.home = workbench, home
-        repository = workbench.clone(str(source.root)).repository
+        with copied_clones():
+            repository = workbench.clone(str(source.root)).repository
         self.task = workbench.create_task(repository.id)
         assert self.task.worktree_path is not None
         self.worktree = self.task.worktree_path

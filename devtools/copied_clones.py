@@ -1,0 +1,52 @@
+"""A clone of what this process has cloned before is a copy of the clone made then: six processes of git less.
+
+For fixtures whose test begins after the clone: of a remote in a folder, made by plain git. A copy has what a clone has
+(`tests/unit/devtools/test_copied_clones.py`). Tests of a clone, and all attacks on one, clone as ever.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandbox.git import cache_clones, transport
+from sandbox.git.process import Git
+from sandbox.git.transport import RemoteAccess, RemoteHead
+
+_create = cache_clones._create_clone
+_made: dict[tuple[object, ...], tuple[Path, RemoteHead]] = {}
+"""By the program and the refs: they name all that is reached."""
+
+
+@contextmanager
+def copied_clones() -> Iterator[None]:
+    """The block clones remotes with the same refs once."""
+    cache_clones._create_clone = _copy_or_create
+    try:
+        yield
+    finally:
+        cache_clones._create_clone = _create
+
+
+def _copy_or_create(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteHead:
+    git = Git(path, access.git)
+    remote = None if partial else transport.read_local_refs(git, access)
+    if remote is None:
+        return _create(path, access, partial=partial)
+    key = (access.git, remote.head, *sorted(remote.refs.items()))
+    if key not in _made:
+        head = _create(path, access, partial=partial)
+        kept = Path(tempfile.mkdtemp(prefix="copied-clones-"))
+        atexit.register(shutil.rmtree, kept, ignore_errors=True)
+        shutil.copytree(path, kept / "clone", symlinks=True)
+        _made[key] = (kept / "clone", head)
+        return head
+    template, head = _made[key]
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    shutil.copytree(template, path, symlinks=True)
+    return cache_clones._record_fetch(git, access, time.time(), head)
