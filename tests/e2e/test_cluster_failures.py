@@ -33,6 +33,7 @@ from sandbox.models.operations import OperationAnswer, OperationName, TaskOperat
 from sandbox.store.home import Home
 from tests.e2e.clusters import Cluster, cluster_of, connected, until
 from tests.unit.conftest import refused
+from tests.unit.receipt_samples import Signer
 
 pytestmark = pytest.mark.xdist_group("temporal")
 ALL_FAILURES = bool(os.environ.get("ALL_FAILURES"))
@@ -482,13 +483,15 @@ def fill(disk: Path) -> None:
 
 
 @pytest.mark.all_failures
-def test_workers_whose_clocks_are_an_hour_off_give_right_answers_and_hand_over_a_task(
+def test_s177_workers_whose_clocks_are_an_hour_off_give_right_answers_and_hand_over_a_task(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """One is ahead, the other behind, and their files have the times of the kernel. The control: their runs have their
-    own times.
+    """One is ahead, the other behind, and their files have the times of the kernel. They share verdicts. The controls:
+    their runs have their own times; a verdict that was signed two hours from now is used, and one whose signature is
+    somebody else's is not.
     """
-    ahead, behind = (make_clock(tmp_path, hours) for hours in (1, -1))
+    store = share_verdicts(tmp_path)
+    ahead, behind = ({**make_clock(tmp_path, hours), **store} for hours in (1, -1))
     first = cluster.start_worker("ahead", settings=ahead)
     task = cluster.begin()
     cluster.dispatcher.submit(wish := edit(cluster, task))
@@ -496,21 +499,58 @@ def test_workers_whose_clocks_are_an_hour_off_give_right_answers_and_hand_over_a
     assert made is not None
     assert made.error is None, made.error
     before = cluster.ask(task, OperationName.CHECK, {"check_ids": ["test"]})
+    assert cluster.ask(task, OperationName.COMMIT, {"message": "Answer"}).error is None
+    assert find_cached(cluster.ask(task, OperationName.VERIFY)) == [False, False]
+    entries = {path: path.read_bytes() for path in Path(store["SANDBOX_CACHE_URL"]).glob("*.json")}
+    assert len(entries) == 2
     second = cluster.start_worker("behind", settings=behind)
     for name, clock in (("ahead", ahead), ("behind", behind)):
         hub = {**cluster.settings, **clock, "SANDBOX_KEEP_QUARANTINE_DAYS": "0.02"}
         Command(cluster.base / name, hub).ok("gc")
     assert read(cluster, task) == "right\n"
+    assert find_cached(cluster.ask(task, OperationName.VERIFY)) == [True, True], "gc kept the verdicts of its home"
     cluster.kill(first)
     assert read(cluster, task) == "right\n"
     after = cluster.ask(task, OperationName.CHECK, {"check_ids": ["test"]})
     assert list_verdicts(before) == list_verdicts(after) == ["passed", "passed"]
     assert (before.worker, after.worker, after.epoch) == (first, second, 2)
-    assert cluster.ask(task, OperationName.COMMIT, {"message": "Answer"}).error is None
-    assert cluster.ask(task, OperationName.VERIFY).value["verified"] is True
+    assert find_cached(cluster.ask(task, OperationName.VERIFY)) == [True, True], "of the store"
     off = [datetime.fromisoformat(one.value[-1]["started_at"]) - datetime.now(UTC) for one in (before, after)]
-    assert off[0] > timedelta(minutes=30)
+    off += [find_signed_at(entry) - datetime.now(UTC) for entry in entries.values()]
+    assert min(off[0], *off[2:]) > timedelta(minutes=30)
     assert off[1] < timedelta(minutes=-30)
+    for path, entry in entries.items():
+        path.write_bytes(Signer().sign(read_payload(entry)))
+    assert find_cached(cluster.ask(task, OperationName.VERIFY)) == [False, False]
+
+
+def share_verdicts(folder: Path) -> dict[str, str]:
+    """Variables of workers that share a store and a key."""
+    signer = Signer()
+    (folder / "private.pem").write_bytes(signer.pem)
+    (folder / "public.pem").write_bytes(signer.public_pem)
+    (folder / "private.pem").chmod(0o600)
+    return {
+        "SANDBOX_CACHE_URL": str(folder / "store"),
+        "SANDBOX_RECEIPTS_SIGNING_KEY": str(folder / "private.pem"),
+        "SANDBOX_RECEIPTS_TRUSTED_KEYS": str(folder / "public.pem"),
+    }
+
+
+def read_payload(entry: bytes) -> bytes:
+    return base64.b64decode(json.loads(entry)["payload"])
+
+
+def find_signed_at(entry: bytes) -> datetime:
+    (product, *_) = json.loads(read_payload(entry))["predicate"]["configuration"]
+    return datetime.fromisoformat(product["annotations"]["signed_at"])
+
+
+def find_cached(answer: OperationAnswer) -> list[bool]:
+    """Of a verification that passed, whether each of its checks was answered without a run."""
+    assert answer.error is None, answer.error
+    assert answer.value["verified"] is True
+    return [bool(run["cached"]) for run in answer.value["runs"]]
 
 
 _CLOCK = r"""
