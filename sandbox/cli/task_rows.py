@@ -36,8 +36,9 @@ def show_task(found: Task) -> None:
 
 
 def _why_no_worktree(found: Task) -> str:
-    is_tree = found.workspace_kind == "tree" and found.status is not TaskStatus.CLOSED
-    return "none until its first check" if is_tree else "removed"
+    if found.status is TaskStatus.CLOSED:
+        return "removed"
+    return "none until its first check" if found.workspace_kind == "tree" else "not on this host"
 
 
 def shorten_task_id(task_id: str) -> str:

@@ -45,7 +45,7 @@ def find_requirements(workbench: Workbench, url: str, profile: str | None, asked
     """
     try:
         repo_id = parse_remote(url, allow_file=True, allow_http=True).id
-    except SandboxError:  # the worker says what is wrong with it
+    except SandboxError:  # the dispatcher says what is wrong with it
         repo_id = ""
     known = next((one for one in workbench.repositories() if one.id == repo_id), None)
     name = profile or (known.profile if known else None)

@@ -25,6 +25,7 @@ from sandbox.models.operations import (
     WorkerInfo,
 )
 from sandbox.models.workers import PlaceState, TaskPlace
+from sandbox.remotes import parse_remote
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Dispatcher(Protocol):
 
         `arguments`: `prompt`, `base_branch`, `profile`, `workspace_kind`. `task_id`: of an earlier call, to repeat it.
 
-        Raises: `engine_unavailable`. With `reason` `requirements_unmet` no worker meets the requirements, and no task
+        Raises: `invalid_input` for what is no URL of a repository, or has a password in it, which is then not sent;
+        `engine_unavailable`. With `reason` `requirements_unmet` no worker meets the requirements, and no task
         is created; with `cluster_busy` (and its place in the line) or `no_worker` it waits on, and the same call waits
         for it.
         """
@@ -110,6 +112,11 @@ class Dispatcher(Protocol):
         ...
 
 
+def require_remote(url: str) -> None:
+    """Raises: `invalid_input` for a URL that no worker would take. A server keeps all that it is sent."""
+    parse_remote(url, allow_file=True, allow_http=True)
+
+
 def make_closed_error() -> SandboxError:
     """For a thread that waits for a cluster, or asks it, when this process closes the connection."""
     return SandboxError(
@@ -155,6 +162,7 @@ class LocalDispatcher:
         self, url: str, arguments: Mapping[str, Any], task_id: str = "", terms: PlacementTerms = ANY_WORKER
     ) -> OperationAnswer:
         """See `Dispatcher`. There is no line."""
+        require_remote(url)
         if terms.requirements:
             require_worker((self._worker.describe(),), terms.requirements)
         create = TaskOperation(

@@ -41,6 +41,11 @@ PUBLISHER_S = 30.0
 MOST_EVENTS = 30_000
 """Of a history, until reading operations are refused. The server ends a workflow that has 51,200."""
 
+RENEWED_EVENTS = 1500
+"""Of a history, about 135 operations, until a new one begins between two of them. A worker that does not know the task
+repeats its history, at 5 ms an operation (ADR 173). The server would advise it at 4,096 events.
+"""
+
 ANSWER_BYTES = 1024**2
 """Of an answer, as it is sent. Larger ones are refused: Temporal keeps every answer in its history."""
 
@@ -93,8 +98,8 @@ def name_publish_queue(prefix: str) -> str:
 class TaskStart:
     """`lost_after_s`: how long a worker may be silent. `repository`: the key of the repository; empty: a task of an
     earlier version, which goes to any worker. `is_cloned`: whether a worker may have its clone. `requirements`: of a
-    worker. `publisher_s`, `most_events`: see `PUBLISHER_S`, `MOST_EVENTS`. The rest is set when a long history is begun
-    anew. `loss`: with the last worker that was lost, for people; `lost_at`: when, in ISO 8601.
+    worker. `publisher_s`, `most_events`, `renewed_events`: see `PUBLISHER_S` and so on. The rest is set when a long
+    history is begun anew. `loss`: with the last worker that was lost, for people; `lost_at`: when, in ISO 8601.
     """
 
     task_id: str
@@ -113,3 +118,4 @@ class TaskStart:
     most_events: int = MOST_EVENTS
     loss: str = ""
     lost_at: str = ""
+    renewed_events: int = RENEWED_EVENTS

@@ -78,6 +78,11 @@ was forgotten while the operation waited for its turn, or for the files of its t
 for cancelled operations.
 """
 
+_RENEWS_EARLY = "renews-early"
+"""The change since which a history of `TaskStart.renewed_events` is replaced. Asked about in the step that ends the
+history: a worker of an earlier version never meets the mark in a task that goes on.
+"""
+
 
 @workflow.defn(name="space-sandbox-task")
 class TaskWorkflow:
@@ -97,12 +102,19 @@ class TaskWorkflow:
     @workflow.run
     async def run(self, _start: TaskStart) -> None:
         """Live until the task is closed; a long history is replaced by a new one with the same state."""
-        await workflow.wait_condition(lambda: self._is_closed or workflow.info().is_continue_as_new_suggested())
+        await workflow.wait_condition(
+            lambda: self._is_closed or workflow.info().is_continue_as_new_suggested() or self._renews_early()
+        )
         await workflow.wait_condition(workflow.all_handlers_finished)
         if not self._is_closed:
             most = min(KEPT_BYTES, self._asked.count_room(_find_step()))
             self._task.answers = _keep_newest(self._task.answers, most)
             workflow.continue_as_new(self._task)
+
+    def _renews_early(self) -> bool:
+        """Before the server says that the history is long. Asked only between two operations."""
+        is_long = _find_step() > self._task.renewed_events and workflow.all_handlers_finished()
+        return is_long and workflow.patched(_RENEWS_EARLY)
 
     @workflow.update
     async def operate(self, operation: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from sandbox.cluster.dispatcher import (
     complete_operation,
     draw_task_id,
     name_fork,
+    require_remote,
 )
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, list_unmet, require_worker
@@ -103,6 +104,7 @@ class TemporalDispatcher:
         self, url: str, arguments: Mapping[str, Any], task_id: str = "", terms: PlacementTerms = ANY_WORKER
     ) -> OperationAnswer:
         """See `Dispatcher`."""
+        require_remote(url)
         if terms.requirements:
             require_worker(self.workers(), terms.requirements)
         task = task_id or draw_task_id()

@@ -4,7 +4,8 @@ Theory. It reads the workflows of all tasks, its own queue of operations, and of
 workers, and those of each repository that it has. It asks for offers while it has a free slot and room on its disk. A
 request that waits at the server cannot be taken back, so an offer that comes when the last slot is gone, or the room,
 is refused. An operation runs in a thread while this module reports that the worker lives. A cancelled operation is
-answered when its container is gone, never before. Stopping the worker lets operations in progress end.
+answered when its container is gone, never before. One that could not be reported for too long is stopped by the client
+library, and not answered. Stopping the worker lets operations in progress end.
 """
 
 from __future__ import annotations
@@ -104,12 +105,12 @@ class WorkerActivities:
         stop = threading.Event()
         act = partial(self._worker.perform, operation, stop.is_set)
         if operation.name in ALL_READS:
-            return _bound_answer(await self._run(act, stop.set)).model_dump(mode="json")
+            return _give_answer(await self._run(act, stop.set))
         with self._slots.occupied(_find_workflow()):
             answer = await self._run(act, stop.set)
         if operation.name is OperationName.CREATE:
             await self._note_clone(str(operation.arguments.get("url", "")))
-        return _bound_answer(answer).model_dump(mode="json")
+        return _give_answer(answer)
 
     @activity.defn(name=TAKE_OVER)
     async def take_over(self, document: dict[str, Any]) -> None:
@@ -149,8 +150,7 @@ class PublisherActivities:
             return _refuse_unknown(document["operation"], self._publisher.id, error).model_dump(mode="json")
         stop = threading.Event()
         act = partial(self._publisher.perform, document["url"], operation, stop.is_set)
-        answer = await _run_alive(self._threads, act, stop.set)
-        return _bound_answer(answer).model_dump(mode="json")
+        return _give_answer(await _run_alive(self._threads, act, stop.set))
 
 
 async def _run_alive(threads: ThreadPoolExecutor, act: Callable[[], _ResultT], stop: Callable[[], None]) -> _ResultT:
@@ -381,6 +381,19 @@ def _refuse_unknown(document: Mapping[str, Any], worker: str, error: ValidationE
         worker=worker,
         error=OperationError.model_validate(refusal.payload()["error"]),
     )
+
+
+def _give_answer(answer: OperationAnswer) -> dict[str, Any]:
+    """What the server gets.
+
+    An operation is also stopped if the server did not hear of this worker for too long. The answer then says what the
+    stop did, such as a check that was killed, though no caller cancelled it. A server that just came back might take it
+    before it counts this worker as lost. So it gets none: it notices the silence, and the task goes on elsewhere.
+    """
+    why = activity.cancellation_details()
+    if why is not None and (why.timed_out or why.not_found):
+        activity.raise_complete_async()
+    return _bound_answer(answer).model_dump(mode="json")
 
 
 def _bound_answer(answer: OperationAnswer) -> OperationAnswer:

@@ -90,6 +90,12 @@ _RULES = (
         "Verify the new key with the server's operator, then remove the old line from known_hosts in the home.",
     ),
     (
+        r"cannot exec ''?: permission denied",
+        ErrorCode.INTERNAL,
+        "git could not run the program that hands it the credential",
+        "The temporary directory is mounted with `noexec`. Mount it with `exec`, or set TMPDIR to another directory.",
+    ),
+    (
         r"permission denied \(|authentication failed|invalid credentials|could not read (username|password)"
         r"|terminal prompts disabled|returned error: 40[13]\b|unable to read askpass",
         ErrorCode.AUTH_FAILED,

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FuturesTimeoutError
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ from sandbox.models.operations import OperationAnswer, OperationName, TaskOperat
 from sandbox.store.home import Home
 from tests.e2e.clusters import Cluster, cluster_of, connected, until
 from tests.unit.conftest import refused
+from tests.unit.receipt_samples import Signer
 
 pytestmark = pytest.mark.xdist_group("temporal")
 ALL_FAILURES = bool(os.environ.get("ALL_FAILURES"))
@@ -118,6 +119,35 @@ def let_go_everywhere(cluster: Cluster, task: str) -> None:
         (worktree / "go").touch()
 
 
+def wait_for_answer(cluster: Cluster, task: str, waiting: Future[OperationAnswer | None]) -> OperationAnswer | None:
+    """What a caller of a check gets. Lets the check end again and again: if its worker is lost before it has sent the
+    state with the file for that, the check begins anew without the file.
+    """
+
+    def is_answered() -> bool:
+        let_go_everywhere(cluster, task)
+        return waiting.done()
+
+    until(is_answered, within_s=120)
+    return waiting.result()
+
+
+def find_answer(cluster: Cluster, task: str, check: TaskOperation) -> OperationAnswer | None:
+    """As above, for a caller that asks now."""
+    with callers(1) as pool:
+        return wait_for_answer(cluster, task, pool.submit(cluster.dispatcher.result, check))
+
+
+@contextlib.contextmanager
+def callers(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for callers. A test that failed does not wait for them: they end with their connection."""
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
 def list_verdicts(answer: OperationAnswer | None) -> list[str]:
     assert answer is not None
     assert answer.error is None, answer.error
@@ -130,7 +160,7 @@ def test_callers_of_a_server_that_is_killed_and_comes_back_get_the_one_answer(si
     task = cluster.begin()
     wish = edit(cluster, task)
     check = begin_check(cluster, task)
-    with ThreadPoolExecutor(2) as pool:
+    with callers(2) as pool:
         waiting = pool.submit(cluster.dispatcher.result, check)
         site.temporal.kill()
         sending = pool.submit(cluster.dispatcher.submit, wish)
@@ -139,8 +169,8 @@ def test_callers_of_a_server_that_is_killed_and_comes_back_get_the_one_answer(si
             waiting.result(1.0)
         assert not sending.done()
         site.temporal.start()
-        verdicts = list_verdicts(waiting.result())
-        sending.result()
+        verdicts = list_verdicts(wait_for_answer(cluster, task, waiting))
+        sending.result(60)
     assert verdicts == ["passed", "failed"]
     again = cluster.dispatcher.result(check)
     assert again == cluster.dispatcher.result(check) == waiting.result()
@@ -156,22 +186,23 @@ def test_a_server_that_does_not_come_back_is_an_error_that_says_what_to_do(
     site: Site, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker ends when it is told to. The control: the same question is answered when the server is there again."""
-    monkeypatch.setattr(server_requests, "SERVER_S", 1.0)
     worker = cluster.start_worker("one")
     task = cluster.begin()
     check = begin_check(cluster, task)
     asked = TaskOperation(id="status", task_id=task, name=OperationName.STATUS)
     site.temporal.kill()
     try:
-        for question in (
-            lambda: cluster.dispatcher.result(check),
-            lambda: cluster.dispatcher.submit(asked),
-            lambda: cluster.dispatcher.place(cluster.url, {}),
-            cluster.dispatcher.workers,
-        ):
-            with refused(ErrorCode.NETWORK_ERROR) as error:
-                question()
-            assert (error.value.reason, bool(error.value.hint)) == ("server_lost", True)
+        with monkeypatch.context() as soon:
+            soon.setattr(server_requests, "SERVER_S", 1.0)
+            for question in (
+                lambda: cluster.dispatcher.result(check),
+                lambda: cluster.dispatcher.submit(asked),
+                lambda: cluster.dispatcher.place(cluster.url, {}),
+                cluster.dispatcher.workers,
+            ):
+                with refused(ErrorCode.NETWORK_ERROR) as error:
+                    question()
+                assert (error.value.reason, bool(error.value.hint)) == ("server_lost", True)
         cluster.drain(worker)
         let_go_everywhere(cluster, task)
         assert cluster.wait_for_end(worker) == 0
@@ -179,7 +210,32 @@ def test_a_server_that_does_not_come_back_is_an_error_that_says_what_to_do(
         site.temporal.start()
     site.temporal.wait_until_open()  # a worker that finds no server ends
     cluster.start_worker("one")
-    assert list_verdicts(cluster.dispatcher.result(check)) == ["passed", "failed"]
+    assert list_verdicts(find_answer(cluster, task, check)) == ["passed", "failed"]
+
+
+def test_s176_a_check_that_was_stopped_because_the_server_was_away_has_no_verdict_of_that(
+    site: Site, cluster: Cluster
+) -> None:
+    """Its worker is there all the time, and tries to send what it has when the server comes back. The control: the
+    check was stopped, which of a caller's cancellation is the verdict `killed`.
+    """
+    worker = cluster.start_worker("one")
+    task, other = cluster.begin(), cluster.begin()
+    cancelled = begin_check(cluster, other)
+    until(lambda: has_guest(cluster, "one", other))
+    cluster.dispatcher.cancel(cancelled)
+    assert list_verdicts(cluster.dispatcher.result(cancelled)) == ["killed"]
+    check = begin_check(cluster, task)
+    until(lambda: has_guest(cluster, "one", task))
+    site.temporal.kill()
+    try:
+        until(lambda: not has_guest(cluster, "one", task))
+    finally:
+        site.temporal.start()
+    answer = find_answer(cluster, task, check)
+    assert list_verdicts(answer) == ["passed", "failed"]
+    assert answer is not None
+    assert (answer.worker, answer.epoch) == (worker, 2)
 
 
 def test_a_caller_is_told_when_the_server_comes_back_and_the_worker_does_not(
@@ -189,7 +245,7 @@ def test_a_caller_is_told_when_the_server_comes_back_and_the_worker_does_not(
     worker = cluster.start_worker("one")
     task = cluster.begin()
     check = begin_check(cluster, task)
-    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as soon:
+    with callers(1) as pool, monkeypatch.context() as soon:
         soon.setattr(temporal_dispatcher, "BUSY_S", 1.0)
         soon.setattr(temporal_dispatcher, "NO_WORKER_S", 4.0)
         waiting = pool.submit(cluster.dispatcher.result, check)
@@ -290,7 +346,7 @@ def test_a_caller_that_was_cut_off_gets_its_answers_when_it_is_back(site: Site, 
     task = cluster.begin()
     wish = edit(cluster, task)
     check = begin_check(cluster, task)
-    with connected(f"127.0.0.1:{site.to_server.port}", cluster.name) as far, ThreadPoolExecutor(2) as pool:
+    with connected(f"127.0.0.1:{site.to_server.port}", cluster.name) as far, callers(2) as pool:
         waiting = pool.submit(far.result, check)
         with site.to_server.breaking(how) as cut:
             sending = pool.submit(far.submit, wish)
@@ -298,8 +354,7 @@ def test_a_caller_that_was_cut_off_gets_its_answers_when_it_is_back(site: Site, 
             assert read(cluster, task) == "wrong\n"
             assert not waiting.done()
             assert not sending.done()
-        let_go_everywhere(cluster, task)
-        assert list_verdicts(waiting.result(120)) == ["passed", "failed"]
+        assert list_verdicts(wait_for_answer(cluster, task, waiting)) == ["passed", "failed"]
         sending.result(120)
         made = far.result(wish)
     assert made is not None
@@ -344,8 +399,7 @@ def assert_went_on(cluster: Cluster, task: str, check: TaskOperation, workers: t
     """The second worker has the task, and the first one has no container of it and is refused by the hub."""
     first, second = workers
     until(lambda: not has_guest(cluster, "one", task))
-    let_go_everywhere(cluster, task)
-    answer = cluster.dispatcher.result(check)
+    answer = find_answer(cluster, task, check)
     assert list_verdicts(answer) == ["passed", "failed"]
     assert answer is not None
     assert (answer.worker, answer.epoch, first in (answer.lost or "")) == (second, 2, True)
@@ -429,13 +483,15 @@ def fill(disk: Path) -> None:
 
 
 @pytest.mark.all_failures
-def test_workers_whose_clocks_are_an_hour_off_give_right_answers_and_hand_over_a_task(
+def test_s177_workers_whose_clocks_are_an_hour_off_give_right_answers_and_hand_over_a_task(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """One is ahead, the other behind, and their files have the times of the kernel. The control: their runs have their
-    own times.
+    """One is ahead, the other behind, and their files have the times of the kernel. They share verdicts. The controls:
+    their runs have their own times; a verdict that was signed two hours from now is used, and one whose signature is
+    somebody else's is not.
     """
-    ahead, behind = (make_clock(tmp_path, hours) for hours in (1, -1))
+    store = share_verdicts(tmp_path)
+    ahead, behind = ({**make_clock(tmp_path, hours), **store} for hours in (1, -1))
     first = cluster.start_worker("ahead", settings=ahead)
     task = cluster.begin()
     cluster.dispatcher.submit(wish := edit(cluster, task))
@@ -443,21 +499,58 @@ def test_workers_whose_clocks_are_an_hour_off_give_right_answers_and_hand_over_a
     assert made is not None
     assert made.error is None, made.error
     before = cluster.ask(task, OperationName.CHECK, {"check_ids": ["test"]})
+    assert cluster.ask(task, OperationName.COMMIT, {"message": "Answer"}).error is None
+    assert find_cached(cluster.ask(task, OperationName.VERIFY)) == [False, False]
+    entries = {path: path.read_bytes() for path in Path(store["SANDBOX_CACHE_URL"]).glob("*.json")}
+    assert len(entries) == 2
     second = cluster.start_worker("behind", settings=behind)
     for name, clock in (("ahead", ahead), ("behind", behind)):
         hub = {**cluster.settings, **clock, "SANDBOX_KEEP_QUARANTINE_DAYS": "0.02"}
         Command(cluster.base / name, hub).ok("gc")
     assert read(cluster, task) == "right\n"
+    assert find_cached(cluster.ask(task, OperationName.VERIFY)) == [True, True], "gc kept the verdicts of its home"
     cluster.kill(first)
     assert read(cluster, task) == "right\n"
     after = cluster.ask(task, OperationName.CHECK, {"check_ids": ["test"]})
     assert list_verdicts(before) == list_verdicts(after) == ["passed", "passed"]
     assert (before.worker, after.worker, after.epoch) == (first, second, 2)
-    assert cluster.ask(task, OperationName.COMMIT, {"message": "Answer"}).error is None
-    assert cluster.ask(task, OperationName.VERIFY).value["verified"] is True
+    assert find_cached(cluster.ask(task, OperationName.VERIFY)) == [True, True], "of the store"
     off = [datetime.fromisoformat(one.value[-1]["started_at"]) - datetime.now(UTC) for one in (before, after)]
-    assert off[0] > timedelta(minutes=30)
+    off += [find_signed_at(entry) - datetime.now(UTC) for entry in entries.values()]
+    assert min(off[0], *off[2:]) > timedelta(minutes=30)
     assert off[1] < timedelta(minutes=-30)
+    for path, entry in entries.items():
+        path.write_bytes(Signer().sign(read_payload(entry)))
+    assert find_cached(cluster.ask(task, OperationName.VERIFY)) == [False, False]
+
+
+def share_verdicts(folder: Path) -> dict[str, str]:
+    """Variables of workers that share a store and a key."""
+    signer = Signer()
+    (folder / "private.pem").write_bytes(signer.pem)
+    (folder / "public.pem").write_bytes(signer.public_pem)
+    (folder / "private.pem").chmod(0o600)
+    return {
+        "SANDBOX_CACHE_URL": str(folder / "store"),
+        "SANDBOX_RECEIPTS_SIGNING_KEY": str(folder / "private.pem"),
+        "SANDBOX_RECEIPTS_TRUSTED_KEYS": str(folder / "public.pem"),
+    }
+
+
+def read_payload(entry: bytes) -> bytes:
+    return base64.b64decode(json.loads(entry)["payload"])
+
+
+def find_signed_at(entry: bytes) -> datetime:
+    (product, *_) = json.loads(read_payload(entry))["predicate"]["configuration"]
+    return datetime.fromisoformat(product["annotations"]["signed_at"])
+
+
+def find_cached(answer: OperationAnswer) -> list[bool]:
+    """Of a verification that passed, whether each of its checks was answered without a run."""
+    assert answer.error is None, answer.error
+    assert answer.value["verified"] is True
+    return [bool(run["cached"]) for run in answer.value["runs"]]
 
 
 _CLOCK = r"""

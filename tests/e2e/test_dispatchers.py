@@ -72,6 +72,15 @@ def write(task: str, path: str, content: str, key: str = "") -> TaskOperation:
     return operation(task, OperationName.WRITE_FILE, arguments, key)
 
 
+def test_s178_a_url_with_a_password_is_refused_before_it_is_sent(given: Given) -> None:
+    """A server would keep it. Control: it knows no such task."""
+    task = draw_task_id()
+    with refused(ErrorCode.INVALID_INPUT):
+        given.dispatcher.place(given.url.replace("https://", "https://a:token@"), {}, task)
+    with refused(ErrorCode.NOT_FOUND):
+        given.dispatcher.submit(operation(task, OperationName.STATUS))
+
+
 def test_a_task_and_each_change_are_made_once_for_their_id(given: Given) -> None:
     """Control: the same change under another id meets its own result."""
     task = draw_task_id()

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from temporalio.workflow import NondeterminismError
 
 from sandbox.cluster import temporal_worker
 from sandbox.cluster.dispatcher import PlacementTerms
+from sandbox.cluster.task_queues import TaskStart
 from sandbox.cluster.task_workflow import TaskWorkflow
 from sandbox.cluster.temporal_worker import TaskOffers, WorkerActivities, WorkerEnd, run_worker
 from sandbox.cluster.worker_slots import WorkerSlots
@@ -85,9 +87,48 @@ def test_steps_of_a_task_are_done_by_either_version_and_requirements_only_by_the
         asyncio.run(Replayer(workflows=[earlier.TaskWorkflow]).replay_workflow(newer))
 
 
-async def fetch(address: str, name: str, tasks: list[str]) -> list[WorkflowHistory]:
+def test_a_history_that_ends_early_has_no_step_that_an_earlier_version_cannot_do(
+    temporal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Controls: each task has begun a new history, and both versions did steps."""
+    monkeypatch.setattr(temporal_worker, "TemporalPoller", partial(TemporalPoller, max_cached_workflows=0))
+    monkeypatch.setattr("sandbox.cluster.temporal_dispatcher.TaskStart", partial(TaskStart, renewed_events=30))
+    name = f"upgrade-{uuid.uuid4().hex[:8]}"
+    with (
+        connected(temporal, name) as dispatcher,
+        working(temporal, name, run=run_earlier_worker) as old,
+        working(temporal, name, run=run_worker) as new,
+    ):
+        old.may_end.set()
+        new.may_end.set()
+        tasks = [dispatcher.place(URL, {}).task_id for _ in range(3)]
+        first = asyncio.run(find_runs(temporal, name, tasks))
+        for index, task in enumerate(tasks * 6):
+            asked = TaskOperation(id=f"snapshot-{index}", task_id=task, name=OperationName.SNAPSHOT)
+            dispatcher.submit(asked)
+            answer = dispatcher.result(asked)
+            assert answer is not None
+            assert answer.error is None
+        last = asyncio.run(find_runs(temporal, name, tasks))
+        histories = asyncio.run(fetch(temporal, name, tasks, first))
+        histories += asyncio.run(fetch(temporal, name, tasks))
+    assert not set(first) & set(last)
+    assert count_failed_steps(histories) == 0
+    assert set().union(*map(list_authors, histories)) >= {old.id, new.id}, "void: only one of them had work"
+
+
+async def find_runs(address: str, name: str, tasks: list[str]) -> list[str]:
+    """Their present histories."""
     client = await Client.connect(address)
-    return [await client.get_workflow_handle(f"{name}-{task}").fetch_history() for task in tasks]
+    found = [await client.get_workflow_handle(f"{name}-{task}").describe() for task in tasks]
+    return [str(one.run_id) for one in found]
+
+
+async def fetch(address: str, name: str, tasks: list[str], runs: list[str] | None = None) -> list[WorkflowHistory]:
+    """`runs`: which histories; None: the present ones."""
+    client = await Client.connect(address)
+    asked = zip(tasks, runs or repeat(None, len(tasks)), strict=True)
+    return [await client.get_workflow_handle(f"{name}-{task}", run_id=run).fetch_history() for task, run in asked]
 
 
 def count_failed_steps(histories: list[WorkflowHistory]) -> int:

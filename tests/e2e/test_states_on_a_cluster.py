@@ -249,10 +249,17 @@ def test_looks_end_before_the_history_of_a_task_is_too_long(
     assert cluster.ask(task, OperationName.SNAPSHOT, {"label": "now"}).error is None
 
 
-def test_answers_are_known_when_a_long_history_was_begun_anew(git_server: GitServer, tmp_path: Path) -> None:
-    """Between two operations, as soon as the server says that it is long. Control: the history is another one."""
-    short = "limit.historyCount.suggestContinueAsNew=100"
-    with temporal_server(tmp_path / "log", short) as address, cluster_of(address, git_server, tmp_path) as cluster:
+@pytest.mark.parametrize("advised", [True, False], ids=["as the server says", "before the server says so"])
+def test_answers_are_known_when_a_long_history_was_begun_anew(
+    git_server: GitServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, advised: bool
+) -> None:
+    """Between two operations, as soon as it is long. Controls: the history is another one; either bound is the only one
+    that is reached.
+    """
+    most = TaskStart("", "", "").renewed_events if advised else 100
+    monkeypatch.setattr("sandbox.cluster.temporal_dispatcher.TaskStart", partial(TaskStart, renewed_events=most))
+    short = ("limit.historyCount.suggestContinueAsNew=100",) if advised else ()
+    with temporal_server(tmp_path / "log", *short) as address, cluster_of(address, git_server, tmp_path) as cluster:
         cluster.start_worker("worker")
         task = cluster.begin()
         snapshot = TaskOperation(id="first", task_id=task, name=OperationName.SNAPSHOT, arguments={"label": "first"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 import threading
 import uuid
@@ -179,6 +180,30 @@ def test_a_task_of_a_killed_worker_goes_on_elsewhere_and_says_what_is_lost(clust
     assert [run["verdict"] for run in answer.value] == ["killed"]
     read = cluster.ask(task, OperationName.READ_FILE, {"path": "answer"})
     assert read.value["content"] == "right\n", "the last completed edit is there"
+
+
+def test_s178_no_credential_is_in_the_history_of_a_task(cluster: Cluster) -> None:
+    """The worker uses one for the repository and the hub. Control: the prompt and the file are in it."""
+    cluster.kill_all()
+    cluster.start_worker("six")
+    task = cluster.begin()
+    cluster.write(
+        task, "right\n", sha256=cluster.ask(task, OperationName.READ_FILE, {"path": "answer"}).value["sha256"]
+    )
+    for name, arguments in (
+        (OperationName.CHECK, {"check_ids": ["test"]}),
+        (OperationName.COMMIT, {"message": "Answer"}),
+        (OperationName.SYNC, {}),
+        (OperationName.VERIFY, {}),
+        (OperationName.JOURNAL, {"limit": 50, "skip": 0}),
+    ):
+        assert cluster.ask(task, name, arguments).error is None, name
+    assert cluster.ask(task, OperationName.CHECKOUT, {"ref": "missing"}).error is not None
+    history = cluster.dispatcher._wait(cluster.dispatcher._handle(task).fetch_history())
+    sent = b"".join(event.SerializeToString() for event in history.events)
+    assert b"Answer right" in sent
+    assert base64.b64encode(b"right\n") in sent
+    assert cluster.server.password.encode() not in sent
 
 
 def test_a_drained_worker_ends_its_operation_first_and_its_task_goes_on_elsewhere(cluster: Cluster) -> None:

@@ -138,6 +138,20 @@ def test_the_pod_has_the_socket_its_state_and_no_more() -> None:
     assert {one["name"] for one in container["env"]} == {"HOME", "SANDBOX_HOME"}, "no secret"
 
 
+def test_what_the_compose_file_needs_to_run() -> None:
+    """Each was missing when it was first started. Docker mounts a tmpfs with `noexec`, publishes no port of a container
+    that has internal networks only, and makes a volume that is of root.
+    """
+    found = read(COMPOSE)
+    server, worker = found["services"]["temporal"], found["services"]["worker"]
+    assert [options.split(":")[1].split(",")[0] for options in worker["tmpfs"]] == ["exec"]
+    internal = {name for name, network in found["networks"].items() if network.get("internal")}
+    assert set(server["networks"]) - internal
+    assert set(server["networks"]) & set(worker["networks"]) <= internal, "the worker reaches it there"
+    assert server["user"] == "0:0"
+    assert set(found) <= {"services", "networks", "volumes", "secrets"}, "Docker Compose 1.29 refuses `name`"
+
+
 def test_settings_in_the_manifests_exist() -> None:
     settings = Settings.model_validate(tomllib.loads((BASE / "config.toml").read_text()))
     ours = settings.cluster
@@ -163,7 +177,10 @@ def test_the_compose_file_is_valid_and_complete() -> None:
         assert set(service.get("depends_on", ())) <= set(found["services"]), name
         assert {one["source"] for one in service.get("secrets", ())} <= set(found["secrets"]), name
         for volume in service["volumes"]:
-            if isinstance(volume, str):
-                assert volume.partition(":")[0] in found["volumes"], name
+            source, _, target = volume.partition(":") if isinstance(volume, str) else ("", "", "")
+            if source.startswith("/"):
+                assert source == target, "the same path inside and outside"
+            elif source:
+                assert source in found["volumes"], name
             else:
                 assert volume["source"] == volume["target"], "the same path inside and outside"

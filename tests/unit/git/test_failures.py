@@ -40,6 +40,7 @@ SAMPLES = {
     "disk-full-fetch": ErrorCode.QUOTA_EXCEEDED,
     "disk-full-import": ErrorCode.QUOTA_EXCEEDED,
     "disk-full-object": ErrorCode.QUOTA_EXCEEDED,
+    "askpass-noexec": ErrorCode.INTERNAL,
     "internal-bad-object": ErrorCode.INTERNAL,
     "internal-bad-revision": ErrorCode.INTERNAL,
     "internal-broken-config": ErrorCode.INTERNAL,
@@ -51,6 +52,13 @@ SAMPLES = {
 
 
 FILES = [path for path in sorted(DATA.glob("*/*.txt")) if not path.name.startswith("push-")]  # those: rejections
+
+
+def test_a_program_that_may_not_run_is_no_refused_credential() -> None:
+    """It stands beside git's words for a missing one. Control: these alone are that."""
+    said = (DATA / "2.39.5" / "askpass-noexec.txt").read_text()
+    assert "noexec" in classify("fetch", 128, said).hint
+    assert classify("fetch", 128, said.splitlines()[1]).code is ErrorCode.AUTH_FAILED
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}-{p.stem}")
