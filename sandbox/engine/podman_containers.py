@@ -7,7 +7,6 @@ started. So the comparison comes before anything of the guest runs, as with Dock
 from __future__ import annotations
 
 import json
-import resource
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,8 @@ from urllib.parse import quote
 from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.docker_containers import missing_image_error
 from sandbox.engine.mounts import invisible_files_error, names_unseen_source
-from sandbox.engine.podman_request import MAX_UID_PROCESSES, build_request, read_seccomp
-from sandbox.engine.runtime_spec import ROOT_OF_NAMESPACE, find_spec_differences
+from sandbox.engine.podman_request import build_request, read_seccomp
+from sandbox.engine.runtime_spec import find_spec_differences
 from sandbox.engine.socket_api import SocketApi
 from sandbox.engine.verify_created import difference_error
 from sandbox.errors import ErrorCode, SandboxError
@@ -104,17 +103,8 @@ def choose_build_group(group: str) -> str:
 
 def _create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> str:
     with _seccomp_file(read_seccomp(options)) as file:
-        request = build_request(name, options, file, find_uid_processes(options))
+        request = build_request(name, options, file)
         return str(_send(engine, "POST", "/containers/create", request)["Id"])
-
-
-def find_uid_processes(options: Mapping[str, Any]) -> int:
-    """How many processes a uid may have in a guest. The runtime of a rootless engine may not raise a limit of its user,
-    who runs this controller too.
-    """
-    highest = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    is_user = options["User"] == ROOT_OF_NAMESPACE and highest != resource.RLIM_INFINITY
-    return min(highest, MAX_UID_PROCESSES) if is_user else MAX_UID_PROCESSES
 
 
 @contextmanager

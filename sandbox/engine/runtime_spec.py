@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sandbox.engine.create_options import INHERITED_PREFIXES
-from sandbox.engine.podman_request import OWN_VARIABLES, read_seccomp, resource_limits, split_environment
+from sandbox.engine.podman_request import (
+    OWN_VARIABLES,
+    ROOT_OF_NAMESPACE,
+    read_seccomp,
+    resource_limits,
+    split_environment,
+)
 
 _OWN_MOUNTS = {
     "/proc": "proc",
@@ -30,9 +36,6 @@ _NAMESPACES = frozenset({"pid", "network", "ipc", "uts", "mount", "cgroup"})
 _OWN_SYSCTLS = frozenset({"net.ipv4.ping_group_range"})
 _OWN_LIMITS = frozenset({"RLIMIT_NPROC"})
 _DEVICE_RULES = {"allow": False, "access": "rwm"}
-
-ROOT_OF_NAMESPACE = "0:0"
-"""The user of guests of a rootless engine (docs/adr/0090)."""
 
 Spec = Mapping[str, Any]
 
