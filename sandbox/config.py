@@ -671,7 +671,7 @@ def _find_variables(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
 
 
 def describe_ignored_variables(environ: Mapping[str, str]) -> str:
-    """One sentence on the variables with our prefix that set nothing, with similar settings; '' without any.
+    """One sentence on the variables with our prefix that no setting has, with similar settings; '' without any.
 
     They may be another program's, or a guess at a setting. One that is very similar to ours is refused elsewhere.
     """

@@ -25,8 +25,7 @@ Speed says nothing here: most machines ran without hardware support (`tcg`), abo
 Beside the machines: Podman 4.3.1 as root with runc 1.1.5 ran on the developers' host (Debian 12, control groups of
 version 1) on 2026-11-25: doctor, the main job, a map, services, an image build, each limit with its verdict, and the
 executor contract (64 tests); `tests/docker/test_podman.py` repeats the most of it. That file also passed with Podman
-5.8.6, with runc 1.3.6 and with crun 1.28, on 2026-11-28, and the executor contract with that runc (85 tests). Rootless
-Podman is refused by name.
+5.8.6, with runc 1.3.6 and with crun 1.28, on 2026-11-28, and the executor contract with that runc (85 tests).
 
 On that host and day a root directory of Debian unstable gave Docker 28.5.2 with containerd 2.1.9 and runc 1.3.6, in
 control groups of version 1: doctor, the main job and hardening held with both image stores; checks of tasks, images

@@ -32,7 +32,7 @@ _EMPTY_FOLDER = "there is no project in the folder '{}': `sandbox repo set --sub
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_CRATES, _NO_MODULES = "cargo lacks crates of the project", "go lacks modules of the project"
-_NO_ARTIFACT = "the image lacks '{}', and nothing is fetched for Maven (docs/dependencies.md, Java)"
+_NO_ARTIFACT = "the image lacks '{}', which is never fetched for Maven (docs/dependencies.md, Java)"
 _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
 _READ_ONLY = (
     "a check may write only to /tmp, its home directory, /report and its worktree, unless that is read-only for it"

@@ -19,7 +19,7 @@ _PREFIX, _KNOWN = "SANDBOX_", frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDB
 
 def configure_logs(rewrite: Callable[[str], str]) -> None:
     """Configure logs, once per command. An unknown level means `warning`, and is one, as is a variable with our prefix
-    that sets nothing. `rewrite`: is applied to each message.
+    that no setting has. `rewrite`: is applied to each message.
     """
 
     def rewrite_record(record: logging.LogRecord) -> bool:

@@ -16,7 +16,7 @@ from sandbox.lazy_module import LazyModule
 if TYPE_CHECKING:
     from sandbox.daemon import usage_chart
     from sandbox.models import UsageSample, UsageSeries
-else:  # the commands beside this one, `check run` among them, draw nothing (docs/adr/0080)
+else:  # the commands beside this one, `check run` among them, do not draw (docs/adr/0080)
     usage_chart = LazyModule("sandbox.daemon.usage_chart")
 
 _COLUMNS = 60

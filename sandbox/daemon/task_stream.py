@@ -16,7 +16,7 @@ from sandbox.models import TaskEvent, TaskEventKind
 from sandbox.workbench import Workbench
 
 _MOST_MISSED = 100
-"""Entries: a page that missed more is told of the newest."""
+"""Entries: a page that missed more gets the newest."""
 
 _MOST_DIGITS = 15
 

@@ -25,7 +25,7 @@ DISTRIBUTION = re.compile(
 _VERSIONED = re.compile(r"(.+?)-(v?[0-9][A-Za-z0-9._+-]*)")
 
 PHASES = ("runtime", "build", "configure", "test")
-"""Phases of CPAN::Meta::Spec whose modules are fetched for a project. `develop` is for its authors."""
+"""Phases of CPAN::Meta::Spec with the modules that are fetched for a project. `develop` is for its authors."""
 
 
 @dataclass(frozen=True, order=True)

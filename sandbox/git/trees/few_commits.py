@@ -37,7 +37,7 @@ def store_changes(
 ) -> StoredTree | None:
     """Store the tree of `base_commit` with `changes`, and a commit of it. No ref leads to them.
 
-    `format_commit`: from the id of the tree to the content of the commit. None, and nothing is stored, if `fast-import`
+    `format_commit`: from the id of the tree to the content of the commit. None, before any object is stored, if `fast-import`
     has to do it. The caller compares `changes` of the result with the request. Raises: `internal` if the stored objects
     are others; `quota_exceeded` for a full disk.
     """

@@ -25,7 +25,7 @@ CHOOSING = frozenset({CREATING, FORKING})
 
 _SHOWN_FIELDS = ("image", "packages", "layers", "services", "artifacts", "pythons", "gos", "git_facts")
 _UNWRITTEN_FIELDS = (
-    "repository_image", "requires_version", "folder", "project_name", "project_parts", "submodules", "lfs"
+    "repository_image", "requires_version", "folder", "project_name", "project_parts", "submodule_urls", "lfs"
 )  # fmt: skip
 """Of a profile: no JSON of it has them."""
 

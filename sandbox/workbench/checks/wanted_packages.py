@@ -16,7 +16,7 @@ from sandbox.workbench.repositories.commit_facts import load_profile
 
 
 def list_wanted_packages(services: Services, found: ProfileCandidates) -> tuple[WantedPackages, ...]:
-    """What manifests of the commit ask for, also if a layer has it already; nothing if `layers.fetch` is `never`, or if
+    """What manifests of the commit ask for, also if a layer has it already; empty if `layers.fetch` is `never`, or if
     the profile cannot be used.
 
     Manifests that a partial clone does not have yet are passed over. Raises: `not_found`.

@@ -31,7 +31,7 @@ def find_old_caches(reconciler: Reconciler) -> Iterator[Finding]:
     store = LayerStore(home)
     yield from _group("dependencies", [p for p in store.list_sources() if age_s(p) > oldest_s], "manifests of trees")
     lost = [path for path in store.list_lost_resolutions() if age_s(path) > oldest_s]
-    yield from _group("dependencies", lost, "choices of packages whose layers are gone")
+    yield from _group("dependencies", lost, "choices of packages without their layers")
     failed = [path for path in store.list_failures() if age_s(path) > RECENT_S]
     yield from _group("dependencies", failed, "fetches that failed")
 

@@ -11,12 +11,12 @@ from devtools.loaded_modules import CLICK, LOCKS, MODELS, Budget, check_budget, 
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
-LOOKING = Budget(CLICK | MODELS, 143)  # no profile and no policy is read (docs/adr/0100)
-READING = Budget(CLICK | MODELS, 151)  # with the client of the daemon, and what replaces processes of git
+LOOKING = Budget(CLICK | MODELS, 144)  # no profile and no policy is read (docs/adr/0100)
+READING = Budget(CLICK | MODELS, 153)  # with the client of the daemon, and what replaces processes of git
 SUGGESTING = Budget(READING.libraries | {"yaml"}, READING.ours)  # CI workflows are read for checks that nobody named
-SEARCHING = Budget(CLICK | MODELS, 129)  # more before the search of a commit had imports of its own
-EDITING = Budget(CLICK | MODELS | LOCKS, 147)  # with the rules that say which of its files git ignores
-WRITING = Budget(CLICK | MODELS | LOCKS, 176)
+SEARCHING = Budget(CLICK | MODELS, 131)  # more before the search of a commit had imports of its own
+EDITING = Budget(CLICK | MODELS | LOCKS, 148)  # with the rules that say which of its files git ignores
+WRITING = Budget(CLICK | MODELS | LOCKS, 177)
 
 
 LITTLE = {

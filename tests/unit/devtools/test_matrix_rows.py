@@ -27,8 +27,9 @@ def test_every_column_has_a_measurement() -> None:
 
 
 def test_a_refused_engine_is_asked_for_doctor_and_a_job_alone() -> None:
-    assert {row.columns for row in MATRIX.rows.values() if row.refused} == {REFUSED_COLUMNS}
-    assert {row.columns for row in MATRIX.rows.values() if not row.refused} == {tuple(Column)}
+    row = MATRIX.rows["debian-13-rootless-podman"]
+    assert row.model_copy(update={"refused": "Podman"}).columns == REFUSED_COLUMNS
+    assert row.columns == tuple(Column)
 
 
 def test_a_row_of_no_system_is_an_error() -> None:
