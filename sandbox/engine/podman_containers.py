@@ -21,6 +21,7 @@ from sandbox.engine.mounts import invisible_files_error, names_unseen_source
 from sandbox.engine.podman_request import build_request, read_seccomp
 from sandbox.engine.runtime_spec import find_spec_differences
 from sandbox.engine.socket_api import SocketApi
+from sandbox.engine.user_maps import is_rootless
 from sandbox.engine.verify_created import difference_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
@@ -67,7 +68,8 @@ def compare(engine: DockerApi, options: Mapping[str, Any], inspected: Mapping[st
         "HostConfig.LogConfig": (((seen.get("HostConfig") or {}).get("LogConfig") or {}).get("Type"), "none"),
     }
     wrong = [name for name, (found, wanted) in facts.items() if found != wanted]
-    return (*wrong, *find_spec_differences(options, _read_spec(str(seen.get("OCIConfigPath") or ""))))
+    spec = _read_spec(str(seen.get("OCIConfigPath") or ""))
+    return (*wrong, *find_spec_differences(options, spec, rootless=is_rootless(engine.info())))
 
 
 def can_create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> bool:
@@ -103,7 +105,7 @@ def choose_build_group(group: str) -> str:
 
 def _create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> str:
     with _seccomp_file(read_seccomp(options)) as file:
-        request = build_request(name, options, file)
+        request = build_request(name, options, file, rootless=is_rootless(engine.info()))
         return str(_send(engine, "POST", "/containers/create", request)["Id"])
 
 

@@ -22,9 +22,6 @@ MAX_UID_PROCESSES = 32_768
 OWN_VARIABLES = ("container", "TERM", "HOSTNAME")
 """Environment variables that Podman adds."""
 
-ROOT_OF_NAMESPACE = "0:0"
-"""The user of guests of a rootless engine (docs/adr/0090)."""
-
 _UID_LIMIT = {"type": "nproc", "soft": MAX_UID_PROCESSES, "hard": MAX_UID_PROCESSES}
 _SIGKILL = 9
 _NOT_FOR_TMPFS = ("nr_inodes=", "uid=", "gid=")
@@ -32,8 +29,12 @@ _OWN_TMPFS = "mode=0700"
 _JOINED = "container:"
 
 
-def build_request(name: str, options: Mapping[str, Any], seccomp_file: str) -> dict[str, Any]:
-    """`seccomp_file`: holds the profile of `options`; Podman reads it while it creates the container."""
+def build_request(
+    name: str, options: Mapping[str, Any], seccomp_file: str, *, rootless: bool = False
+) -> dict[str, Any]:
+    """`seccomp_file`: holds the profile of `options`; Podman reads it while it creates the container. `rootless`: whether
+    Podman is. It gives guests the limit on processes that its user has, and its runtime may not give more.
+    """
     host = options["HostConfig"]
     return {
         "name": name,
@@ -45,7 +46,7 @@ def build_request(name: str, options: Mapping[str, Any], seccomp_file: str) -> d
         "shm_size": host["ShmSize"],
         "cgroup_parent": host["CgroupParent"],
         "resource_limits": resource_limits(host),
-        "r_limits": [*_ulimits(host["Ulimits"]), *_uid_limits(options)],
+        "r_limits": [*_ulimits(host["Ulimits"]), *([] if rootless else [_UID_LIMIT])],
         "oom_score_adj": host["OomScoreAdj"],
         "restart_policy": "no",
         "log_configuration": {"driver": "none"},
@@ -150,11 +151,6 @@ def _bind_mounts(wanted: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         access = "ro" if mount["ReadOnly"] else "rw"
         options = ["bind", mount["BindOptions"]["Propagation"], access]
         yield {"destination": mount["Target"], "type": "bind", "source": mount["Source"], "options": options}
-
-
-def _uid_limits(options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """None for a rootless Podman: it gives guests the limit of its user, and no runtime of it may give more."""
-    return [] if options["User"] == ROOT_OF_NAMESPACE else [_UID_LIMIT]
 
 
 def _ulimits(wanted: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

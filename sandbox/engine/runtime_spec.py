@@ -14,7 +14,6 @@ from typing import Any
 from sandbox.engine.create_options import INHERITED_PREFIXES
 from sandbox.engine.podman_request import (
     OWN_VARIABLES,
-    ROOT_OF_NAMESPACE,
     read_seccomp,
     resource_limits,
     split_environment,
@@ -40,13 +39,15 @@ _DEVICE_RULES = {"allow": False, "access": "rwm"}
 Spec = Mapping[str, Any]
 
 
-def find_spec_differences(options: Mapping[str, Any], spec: Spec) -> tuple[str, ...]:
-    """List the fields of config.json that are not as requested or not safe; empty: all match."""
+def find_spec_differences(options: Mapping[str, Any], spec: Spec, *, rootless: bool = False) -> tuple[str, ...]:
+    """List the fields of config.json that are not as requested or not safe; empty: all match. `rootless`: whether the
+    engine is. It may not set rules for devices: none can be made there, and its user may open the host's in any case.
+    """
     return tuple(
         [
             *_process_differences(options, spec.get("process") or {}),
             *_mount_differences(options["HostConfig"], spec.get("mounts") or []),
-            *_linux_differences(options, spec.get("linux") or {}),
+            *_linux_differences(options["HostConfig"], spec.get("linux") or {}, rootless=rootless),
             *_other_differences(options, spec),
         ]
     )
@@ -130,8 +131,7 @@ def _is_wanted_mount(mount: Spec, bind: Mapping[str, Any] | None, tmpfs: str | N
     return kind == _OWN_MOUNTS.get(mount["destination"])
 
 
-def _linux_differences(options: Mapping[str, Any], linux: Spec) -> Iterator[str]:
-    host = options["HostConfig"]
+def _linux_differences(host: Mapping[str, Any], linux: Spec, *, rootless: bool) -> Iterator[str]:
     yield from _namespace_differences(host, linux.get("namespaces") or [])
     for name, wanted in (("maskedPaths", host["MaskedPaths"]), ("readonlyPaths", host["ReadonlyPaths"])):
         if not set(wanted) <= set(linux.get(name) or ()):
@@ -141,7 +141,7 @@ def _linux_differences(options: Mapping[str, Any], linux: Spec) -> Iterator[str]
         yield "linux.sysctl"
     if linux.get("devices"):
         yield "linux.devices"
-    yield from _resource_differences(options, linux.get("resources") or {})
+    yield from _resource_differences(host, linux.get("resources") or {}, rootless=rootless)
     if not _is_below(str(linux.get("cgroupsPath") or ""), host["CgroupParent"]):
         yield "linux.cgroupsPath"
     if not is_same_filter(json.loads(read_seccomp({"HostConfig": host})), linux.get("seccomp") or {}):
@@ -157,15 +157,13 @@ def _namespace_differences(host: Mapping[str, Any], namespaces: list[dict[str, A
         yield "linux.namespaces: not its own"
 
 
-def _resource_differences(options: Mapping[str, Any], found: Spec) -> Iterator[str]:
-    for kind, limits in resource_limits(options["HostConfig"]).items():
+def _resource_differences(host: Mapping[str, Any], found: Spec, *, rootless: bool) -> Iterator[str]:
+    for kind, limits in resource_limits(host).items():
         seen = found.get(kind) or {}
         yield from (f"linux.resources.{kind}.{name}" for name, value in limits.items() if seen.get(name) != value)
     if (found.get("memory") or {}).get("disableOOMKiller"):
         yield "linux.resources.memory.disableOOMKiller"
-    # Guests are root of a namespace only with a rootless engine, which may not set rules for devices: there no device
-    # can be made, and its user may open the host's in any case.
-    if found.get("devices") != [_DEVICE_RULES] and (options["User"] != ROOT_OF_NAMESPACE or found.get("devices")):
+    if found.get("devices") != [_DEVICE_RULES] and (found.get("devices") or not rootless):
         yield "linux.resources.devices"
 
 

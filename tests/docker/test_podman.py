@@ -218,8 +218,8 @@ CHANGES: dict[str, Change] = {
 def test_s131_another_container_than_the_requested_one_is_not_started(
     workbench: Workbench, task: str, monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:
-    def ask_for_another(*given: Any) -> dict[str, Any]:
-        request = build_request(*given)
+    def ask_for_another(*given: Any, rootless: bool) -> dict[str, Any]:
+        request = build_request(*given, rootless=rootless)
         CHANGES[field](request)
         return request
 
@@ -232,8 +232,8 @@ def test_s131_another_container_than_the_requested_one_is_not_started(
 def test_s131_control_without_the_comparison_it_runs_and_the_filter_is_another(
     workbench: Workbench, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ask_for_another(*given: Any) -> dict[str, Any]:
-        request = build_request(*given)
+    def ask_for_another(*given: Any, rootless: bool) -> dict[str, Any]:
+        request = build_request(*given, rootless=rootless)
         request.pop("seccomp_profile_path")
         request["seccomp_policy"] = "default"
         return request

@@ -42,12 +42,12 @@ def test_what_podman_made_of_the_request_is_the_request(options: dict[str, Any],
     assert find_spec_differences(options, spec) == ()
 
 
-@pytest.mark.parametrize(("user", "asked"), [("0:0", []), ("7:7", [MAX_UID_PROCESSES])])
+@pytest.mark.parametrize(("rootless", "asked"), [(True, []), (False, [MAX_UID_PROCESSES])])
 def test_a_rootless_engine_is_asked_for_no_limit_that_its_runtime_may_not_set(
-    user: str, asked: list[int], options: dict[str, Any]
+    rootless: bool, asked: list[int], options: dict[str, Any]
 ) -> None:
     """It may not raise that of its user (seen: Podman 5.4.2, runc 1.1.15), whose own it sets unasked."""
-    request = build_request("sandbox-x", {**options, "User": user}, "/tmp/profile.json")
+    request = build_request("sandbox-x", options, "/tmp/profile.json", rootless=rootless)
     assert [limit["hard"] for limit in request["r_limits"] if limit["type"] == "nproc"] == asked
 
 
@@ -56,11 +56,9 @@ def test_a_rootless_engine_has_no_rules_for_devices(options: dict[str, Any], spe
     del spec["linux"]["resources"]["devices"]
     assert find_spec_differences(options, spec) == ("linux.resources.devices",)
 
-    options["User"] = "0:0"
-    spec["process"]["user"] = {"uid": 0, "gid": 0}
-    assert find_spec_differences(options, spec) == ()
+    assert find_spec_differences(options, spec, rootless=True) == ()
     spec["linux"]["resources"]["devices"] = [{"allow": True, "access": "rwm"}]
-    assert find_spec_differences(options, spec) == ("linux.resources.devices",)
+    assert find_spec_differences(options, spec, rootless=True) == ("linux.resources.devices",)
 
 
 def find_mount(spec: dict[str, Any], target: str) -> dict[str, Any]:
