@@ -1,12 +1,8 @@
-"""How much of requests' bodies is in memory at once, and which requests say twice how long theirs is.
+"""How much of requests' bodies is in memory at once.
 
 A body is kept until its request is answered. One alone has a limit, but each of 256 connections may bring one: an agent
 with the token could fill the memory of the process that also carries out the calls of others. So bodies wait for room
 before their first byte is read; small ones always have it.
-
-A request with `Content-Length` and `Transfer-Encoding` has two lengths (RFC 9112, 6.3). h11 uses the second. A proxy in
-front that uses the first sees other requests than we, and what one client sends could become the beginning of the
-request of another one, with its token. So such a request is refused, and its connection closed.
 """
 
 from __future__ import annotations
@@ -26,7 +22,6 @@ WAIT_S = 10.0
 """How long a request waits for room; reached: it is refused with 503."""
 
 _BUSY = PlainTextResponse("Too many large requests at once. Try again.\n", 503, {"retry-after": "1"})
-_TWO_LENGTHS = PlainTextResponse("This request says twice how long it is.\n", 400, {"connection": "close"})
 _CHUNKED, _LENGTH = b"transfer-encoding", b"content-length"
 
 
@@ -40,9 +35,6 @@ class BodyRoom:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the lifespan."""
         lengths = dict(scope["headers"]) if scope["type"] == "http" else {}
-        if _CHUNKED in lengths and _LENGTH in lengths:
-            await _TWO_LENGTHS(scope, receive, send)
-            return
         wanted = _measure(lengths)
         if wanted and not await self._take(wanted):
             await _BUSY(scope, receive, send)
