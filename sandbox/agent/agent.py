@@ -63,6 +63,13 @@ class Agent:
         """Of a copy for one call, one for a permitted call: its journal entries also say why it was permitted."""
         return replace(self, workbench=self.workbench.acting(self.workbench.caller, permission))
 
+    @property
+    def reading_threads(self) -> anyio.CapacityLimiter:
+        """For reads about a task or repository. In a home with a cluster they may ask a worker, which may be silent as
+        long as any remote: local calls do not wait for them.
+        """
+        return self.network_threads if self.workbench.has_cluster else self.threads
+
     def offers(self, preset: Preset) -> bool:
         """Whether the tools of a preset are listed now, and can be called. Reads at most one small file."""
         if preset is Preset.BOOTSTRAP:

@@ -104,7 +104,7 @@ async def get_prompt(
     owner = (params.arguments or {}).get("owner")
     text = TEXT
     if owner:
-        text += await anyio.to_thread.run_sync(_describe_owner, agent.workbench, owner, limiter=agent.threads)
+        text += await anyio.to_thread.run_sync(_describe_owner, agent.workbench, owner, limiter=agent.reading_threads)
     message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
     return types.GetPromptResult(description="How to work on repositories with these tools", messages=[message])
 

@@ -70,8 +70,9 @@ async def read_resource(
 ) -> types.ReadResourceResult:
     """Read one resource, in a thread of agents: persons have others. Raises: `MCPError` for an unknown one."""
     uri = str(params.uri)
+    threads = agent.threads if _POLICY.fullmatch(uri) else agent.reading_threads
     try:
-        text = await anyio.to_thread.run_sync(_reader_for(agent.workbench, agent.home, uri), limiter=agent.threads)
+        text = await anyio.to_thread.run_sync(_reader_for(agent.workbench, agent.home, uri), limiter=threads)
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
     cut = (

@@ -19,10 +19,15 @@ RIGHTS = "sandbox.rights"
 
 OPEN_PATHS = frozenset({"/healthz", "/login", "/static/style.css", "/static/live.js", "/static/icon.svg"})
 """What needs no token: it does not depend on the home, or has a secret of its own."""
-_REFUSAL = (
+_CLOSE = {"connection": "close"}
+_WRONG_HOST = PlainTextResponse("This host is not served here.\n", 421, _CLOSE)
+_WRONG_ORIGIN = PlainTextResponse("Requests of other origins are refused.\n", 403, _CLOSE)
+_NO_TOKEN = PlainTextResponse(
     "This request has no token, or a wrong one.\n"
     "To open the pages in a browser, run `sandbox dashboard` as the user who runs the daemon.\n"
-    "Programs send the header `Authorization: Bearer TOKEN`: docs/serve.md says where the token is.\n"
+    "Programs send the header `Authorization: Bearer TOKEN`: docs/serve.md says where the token is.\n",
+    401,
+    {"www-authenticate": "Bearer", **_CLOSE},
 )
 _REPLACED = {b"host", b"origin"}
 
@@ -56,14 +61,13 @@ class Network:
         if scope["type"] != "http":
             return
         if _values(scope, b"host") not in [[host] for host in self._hosts]:
-            await PlainTextResponse("This host is not served here.\n", 421)(scope, receive, send)
+            await _WRONG_HOST(scope, receive, send)
         elif any(origin not in self._origins for origin in _values(scope, b"origin")):
-            await PlainTextResponse("Requests of other origins are refused.\n", 403)(scope, receive, send)
+            await _WRONG_ORIGIN(scope, receive, send)
         elif (rights := self._find_rights(scope)) != "none" or scope["path"] in OPEN_PATHS:
             await self._app({**scope, RIGHTS: rights}, receive, send)
         else:
-            refusal = PlainTextResponse(_REFUSAL, 401, {"www-authenticate": "Bearer"})
-            await refusal(scope, receive, send)
+            await _NO_TOKEN(scope, receive, send)
 
     def _find_rights(self, scope: Scope) -> str:
         given = _values(scope, b"authorization")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from shutil import disk_usage
 
@@ -19,6 +19,11 @@ from starlette.responses import Response
 from sandbox.models import ApprovalState, TaskStatus
 from sandbox.version import __version__
 from sandbox.workbench import Workbench
+
+_SCRAPES_AT_ONCE = 2
+"""In threads of their own: those of persons must be free however often an agent with the token asks, and figures are
+wanted most while all calls of agents wait for a silent remote.
+"""
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -66,6 +71,10 @@ def make_registry(workbench: Workbench) -> CollectorRegistry:
     return registry
 
 
-async def show_metrics(registry: CollectorRegistry, threads: CapacityLimiter, _request: Request) -> Response:
-    """`GET /metrics`. `threads`: not those of persons: an agent with the token may ask as often as it likes."""
+def make_endpoint(workbench: Workbench) -> Callable[[Request], Awaitable[Response]]:
+    """`GET /metrics`."""
+    return partial(_show, make_registry(workbench), CapacityLimiter(_SCRAPES_AT_ONCE))
+
+
+async def _show(registry: CollectorRegistry, threads: CapacityLimiter, _request: Request) -> Response:
     return Response(await anyio.to_thread.run_sync(generate_latest, registry, limiter=threads), media_type=_TEXT)

@@ -20,8 +20,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISSOCK
 
-from pydantic import ValidationError
-
 from sandbox.command_client import FOLDER, SOCKET
 from sandbox.errors import NO_LOCKS, NO_LOCKS_HINT, ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -128,23 +126,49 @@ def find_owner(home: Path) -> DaemonRecord | None:
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return None  # it is not held
-        return DaemonRecord.model_validate(json.loads(os.pread(fd, _RECORD_BYTES, 0)))
-    except (OSError, ValueError, ValidationError):
+        return _read_record(fd)
+    except (OSError, ValueError):
         return None
     finally:
         os.close(fd)
 
 
 def is_of_homes_user(home: Path, pid: int) -> bool:
-    """Whether a process belongs to the user who wrote the record. The record is that user's: root, who ends the daemon
-    of another user's home, must end no process that the user could not end.
+    """Whether a process belongs to the user of a home, whose record names it. The record is that user's: root, who ends
+    the daemon of another user's home, must end no process that the user could not end. kill(2) asks for the real and
+    the saved id of a process; the effective one, of a server that acts for a user, says little.
+
+    Anybody but root asks for processes of their own.
     """
     try:
+        user = os.geteuid() or _find_writer(home, pid)
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-        owner = (folder_of(home) / LOCK).lstat().st_uid
-    except OSError:
+    except (OSError, ValueError):
         return False
-    return re.search(rf"^Uid:\t\d+\t{owner}\t", status, re.MULTILINE) is not None
+    return user is not None and re.search(rf"^Uid:\t{user}\t{user}\t{user}\t", status, re.MULTILINE) is not None
+
+
+def _find_writer(home: Path, pid: int) -> int | None:
+    """The user of a home, if the folder and the record in it are that user's, and the record names this process. The
+    user may replace each of them at any time, so all is asked of what was opened. Raises: OSError; ValueError.
+    """
+    with ExitStack() as opened:
+
+        def open_next(path: Path | str, flags: int, folder: int | None = None) -> int:
+            fd = os.open(path, flags | os.O_CLOEXEC, dir_fd=folder)
+            opened.callback(os.close, fd)
+            return fd
+
+        root = open_next(home, os.O_PATH | os.O_DIRECTORY)
+        folder = open_next(FOLDER, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, root)
+        lock = open_next(LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, folder)
+        users = {os.fstat(fd).st_uid for fd in (root, folder, lock)}
+        return users.pop() if len(users) == 1 and _read_record(lock).pid == pid else None
+
+
+def _read_record(lock: int) -> DaemonRecord:
+    """Raises: OSError; ValueError."""
+    return DaemonRecord.model_validate(json.loads(os.pread(lock, _RECORD_BYTES, 0)))
 
 
 def open_socket(home: Path, name: str) -> socket.socket:

@@ -21,7 +21,7 @@ from sandbox.daemon.dashboard import Dashboard, show_error
 from sandbox.daemon.event_stream import EventHub, stream_events
 from sandbox.daemon.guards import RIGHTS, Network, OurUser
 from sandbox.daemon.late_mcp import LateMcp
-from sandbox.daemon.metrics import make_registry, show_metrics
+from sandbox.daemon.metrics import make_endpoint
 from sandbox.daemon.served_home import Controllers, HttpOptions
 from sandbox.daemon.tool_calls import PREFIX, make_api_routes
 from sandbox.errors import ErrorCode, SandboxError
@@ -48,7 +48,7 @@ def make_applications(controllers: Controllers, hub: EventHub, options: HttpOpti
     routes = [
         Route("/mcp", mcp),
         Route("/healthz", show_health),
-        Route("/metrics", partial(show_metrics, make_registry(agent.workbench), agent.network_threads)),
+        Route("/metrics", make_endpoint(agent.workbench)),
         Route(f"{PREFIX}/events", partial(stream_events, hub)),
         *make_api_routes(agent),
         *dashboard.routes(),

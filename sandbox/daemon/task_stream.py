@@ -12,7 +12,7 @@ import anyio.to_thread
 from starlette.requests import Request
 
 from sandbox.agent.json_lines import write_line
-from sandbox.models import TaskEvent, TaskEventKind
+from sandbox.models import JournalEntry, TaskEvent, TaskEventKind
 from sandbox.workbench import Workbench
 
 _MOST_MISSED = 100
@@ -43,20 +43,30 @@ def format_event(event: TaskEvent) -> str:
 
 def follow_after(workbench: Workbench, task_id: str, after: int | None) -> Iterator[TaskEvent | None]:
     """As `Workbench.look_at_task`, after the operations that came since the entry `after`; each of them once."""
-    newest, is_first = after or 0, True
+    missed: list[JournalEntry] = []
+    is_first = True
     for event in workbench.look_at_task(task_id):
         if is_first and after is not None:  # what comes from now on is in `event` and those after it
-            for missed in _list_missed(workbench, task_id, after):
-                newest = max(newest, _number(missed))
-                yield missed
+            missed += _list_missed(workbench, task_id, after)
+            for entry in missed:
+                yield TaskEvent(at=entry.at, kind=TaskEventKind.OPERATION, task_id=task_id, operation=entry)
         is_first = False
-        yield None if event is not None and 0 < _number(event) <= newest else event
+        operation = event.operation if event is not None else None
+        if operation is not None and operation in missed:
+            yield None
+            continue
+        if operation is not None:
+            missed.clear()  # the follower has them before all others
+        yield event
 
 
-def _list_missed(workbench: Workbench, task_id: str, after: int) -> Iterator[TaskEvent]:
-    for entry in workbench.log(task_id, limit=_MOST_MISSED):
-        if (entry.seq or 0) > after:
-            yield TaskEvent(at=entry.at, kind=TaskEventKind.OPERATION, task_id=task_id, operation=entry)
+def _list_missed(workbench: Workbench, task_id: str, after: int) -> list[JournalEntry]:
+    """What came since the entry `after`: all, if the journal has none of that number, because it began anew when the
+    task moved to another host.
+    """
+    entries = workbench.log(task_id, limit=_MOST_MISSED)
+    is_other = max((entry.seq or 0 for entry in entries), default=0) < after
+    return [entry for entry in entries if (entry.seq or 0) > (0 if is_other else after)]
 
 
 def _number(event: TaskEvent) -> int:

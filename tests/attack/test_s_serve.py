@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -176,29 +176,85 @@ def ask_and_hang_up(home: Path, listener: socket.socket) -> bool:
     return sent != b""
 
 
-@pytest.mark.parametrize("is_own", [False, True], ids=["forged", "control"])
-def test_s115_root_ends_no_process_that_another_users_home_names(tmp_path: Path, *, is_own: bool) -> None:
+_SET_IDS = """
+import os, sys, time
+os.setgroups([])
+os.setresuid(*map(int, sys.argv[1:]))
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ids", "is_own"),
+    [
+        ((_NOBODY, _NOBODY, _NOBODY), True),
+        ((0, 0, 0), False),
+        ((0, _NOBODY, 0), False),
+        ((_NOBODY, _NOBODY, 0), False),
+    ],
+    ids=["own", "root", "seteuid", "saved"],
+)
+def test_s115_root_ends_no_process_that_another_users_home_names(
+    tmp_path: Path, ids: tuple[int, int, int], *, is_own: bool
+) -> None:
     """The home's user holds its lock and names a process in it. Control: one of that user's own."""
+    folder = make_home_of_nobody(tmp_path)
+    with naming(folder, ids) as named:
+        end_named(folder, named, is_refused=not is_own)
+
+
+@pytest.mark.parametrize("linked", ["folder", "lock"])
+def test_s115_a_home_lends_no_record_of_root(tmp_path: Path, linked: str) -> None:
+    """Its user puts a link to another home, which is root's and names a process of root, in place of a name in it."""
+    folder = make_home_of_nobody(tmp_path)
+    other = tmp_path / "other" / "serve"
+    other.mkdir(parents=True, mode=0o700)
+    with naming(other, (0, 0, 0)) as named:
+        if linked == "folder":
+            folder.rmdir()
+            folder.symlink_to(other)
+        else:
+            os.link(other / "lock", folder / "lock")
+        end_named(folder, named, is_refused=True)
+        end_named(other, named, is_refused=False)
+
+
+def make_home_of_nobody(path: Path) -> Path:
+    """The folder `serve` of a home of another user."""
     if os.geteuid() != 0:
         unavailable("only root can end the processes of others")
-    folder = tmp_path / "home" / "serve"
+    folder = path / "home" / "serve"
     folder.mkdir(parents=True, mode=0o700)
+    for made in (folder.parent, folder):
+        os.chown(made, _NOBODY, _NOBODY)
+    return folder
+
+
+@contextmanager
+def naming(folder: Path, ids: tuple[int, int, int]) -> Iterator[subprocess.Popen[str]]:
+    """A process with these ids (real, effective, saved), and a lock that names it, of the owner of its folder."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    os.fchown(lock, folder.stat().st_uid, -1)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    for path in (folder.parent, folder, folder / "lock"):
-        os.chown(path, _NOBODY, _NOBODY)
-    user = _NOBODY if is_own else 0
-    with subprocess.Popen(["sleep", "600"], user=user, group=user, extra_groups=[]) as named:
+    argv = [sys.executable, "-I", "-c", _SET_IDS, *map(str, ids)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as named:
         try:
+            assert named.stdout is not None
+            assert named.stdout.readline() == "ready\n"
             write_record(lock, DaemonRecord(pid=named.pid, version="1", started_at=datetime.now(UTC)))
-            found = find_owner(folder.parent)
-            assert found is not None
-            with nullcontext() if is_own else refused(ErrorCode.POLICY_VIOLATION):
-                home_daemon._end(folder.parent, found)
-            assert (named.poll() is None) is not is_own
+            yield named
         finally:
             os.close(lock)
             named.kill()
+
+
+def end_named(folder: Path, named: subprocess.Popen[str], *, is_refused: bool) -> None:
+    found = find_owner(folder.parent)
+    assert found is not None
+    with refused(ErrorCode.POLICY_VIOLATION) if is_refused else nullcontext():
+        home_daemon._end(folder.parent, found)
+    assert (named.poll() is None) is is_refused
 
 
 def test_s116_no_other_user_gets_the_link_of_the_dashboard(daemon: RunningDaemon) -> None:

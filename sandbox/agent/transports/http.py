@@ -49,7 +49,7 @@ _REFUSAL = (
 
 
 class RequireToken:
-    """Answers 401 to every request without the token, for any path and method."""
+    """Answers 401 to every request without the token, for any path and method, and ends its connection."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -61,7 +61,8 @@ class RequireToken:
             await self._app(scope, receive, send)
             return
         if scope["type"] == "http":
-            await PlainTextResponse(_REFUSAL, 401, {"www-authenticate": "Bearer"})(scope, receive, send)
+            headers = {"www-authenticate": "Bearer", "connection": "close"}
+            await PlainTextResponse(_REFUSAL, 401, headers)(scope, receive, send)
 
     def _has_token(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]

@@ -18,6 +18,8 @@ import socket
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sandbox.agent.transports.one_length import OneLengthConnection
+
 HEAD_S = 30.0
 """How long the head of a request may take, from when the server waits for it."""
 
@@ -35,7 +37,10 @@ ACCEPTED_AT_ONCE = 64
 
 
 class TimeoutProtocol(H11Protocol):
-    """HTTP/1.1 with a deadline for each head, each body and each wait for a reader, and a bound on connections."""
+    """HTTP/1.1 with a deadline for each head, each body and each wait for a reader, and a bound on connections.
+
+    A request has one length: see `OneLengthConnection`.
+    """
 
     head_s = HEAD_S
     body_s = BODY_S
@@ -49,6 +54,7 @@ class TimeoutProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Start the deadline of the first head, and make room if there are too many connections."""
         super().connection_made(transport)
+        self.conn = OneLengthConnection(h11.SERVER)
         self._start_deadline()
         self._is_network = transport.get_extra_info("socket").family != socket.AF_UNIX
         if self._is_network:

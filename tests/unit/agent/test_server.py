@@ -673,6 +673,35 @@ def test_s165_reads_of_agents_take_no_threads_of_persons(desk: Desk, monkeypatch
     talk(agent, session)
 
 
+@pytest.mark.parametrize("has_cluster", [True, False], ids=["cluster", "control"])
+def test_reads_that_may_ask_a_worker_take_no_threads_of_local_calls(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_cluster: bool
+) -> None:
+    """Control: in a home without a cluster all reads are local. Policies always are."""
+    home, release = tmp_path / "home", threading.Event()
+    if has_cluster:
+        home.mkdir()
+        (home / "config.toml").write_text('[cluster]\naddress = "127.0.0.1:7233"\n')
+    desk = Desk(upstream, home)
+    monkeypatch.setattr(resources, "_read_journal", lambda *_: str(release.wait(60)))
+    monkeypatch.setattr(prompt, "_describe_owner", lambda *_: str(release.wait(60)))
+    agent = agent_of(desk)
+    taken = agent.network_threads if has_cluster else agent.threads
+
+    async def session(client: Client) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.read_resource, f"sandbox://tasks/{desk.task.id}/journal")
+            group.start_soon(client.get_prompt, "repository-workbench", {"owner": desk.task.id})
+            with anyio.move_on_after(30):
+                while taken.borrowed_tokens < 2:
+                    await anyio.sleep(0.01)
+            borrowed = agent.threads.borrowed_tokens
+            release.set()
+        assert borrowed == (0 if has_cluster else 2)
+
+    talk(agent, session)
+
+
 PROFILE_OF_AN_APPLICATION = r"""
 label = "app"
 image = "base"

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from sandbox.daemon.task_stream import find_place, follow_after, format_event
-from sandbox.models import TaskEvent
+from sandbox.models import JournalEntry, TaskEvent, TaskEventKind
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
@@ -52,6 +52,27 @@ def test_an_entry_that_both_the_journal_and_the_follower_give_is_sent_once(
     monkeypatch.setattr(desk.workbench, "look_at_task", lambda _task_id: followed)
     found = list(islice(follow_after(desk.workbench, desk.task.id, place), 4))
     assert operations(found) == ["snapshot"]
+
+
+@pytest.mark.parametrize("moves", ["before", "between", "later"])
+def test_a_journal_that_begins_anew_is_shown_from_its_beginning(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, moves: str
+) -> None:
+    """As on another worker: before the page connects again, between its two questions, and while it is open."""
+    for label in ("one", "two", "three"):
+        desk.workbench.snapshot(desk.task.id, label)
+    old = list(desk.workbench.log(desk.task.id))
+    new = [entry.model_copy(update={"seq": number, "by": None}) for number, entry in enumerate(old[1:3], 1)]
+    followed = {"before": [], "between": new, "later": [old[-1], *new]}[moves]
+    events = [None, *(as_event(desk.task.id, entry) for entry in followed)]
+    monkeypatch.setattr(desk.workbench, "look_at_task", lambda _task_id: iter(events))
+    monkeypatch.setattr(desk.workbench, "log", lambda *_, **__: tuple(old if moves == "later" else new))
+    found = [event.operation for event in follow_after(desk.workbench, desk.task.id, 3) if event is not None]
+    assert found == ([old[-1], *new] if moves == "later" else new)
+
+
+def as_event(task_id: str, entry: JournalEntry) -> TaskEvent:
+    return TaskEvent(at=entry.at, kind=TaskEventKind.OPERATION, task_id=task_id, operation=entry)
 
 
 @pytest.mark.parametrize(
