@@ -148,7 +148,7 @@ class Services:
     @Once
     def guest_engine(self) -> ContainerEngine:
         """The engine, for code that starts guests. Raises: as `engine_facts`."""
-        self.engine_facts  # noqa: B018 - an engine whose guests are other users is refused
+        self.require_engine()
         return self.engine
 
     @Once
@@ -158,6 +158,10 @@ class Services:
         Raises: `engine_unavailable`, also if guests would have other users than the container policy says.
         """
         return self.engine.require_known_users(self.policies.container.container.users)
+
+    def require_engine(self) -> None:
+        """Before work that would be in vain without an engine that can start guests. Raises: as `engine_facts`."""
+        _ = self.engine_facts
 
     @Once
     def presence(self) -> LiveController:
