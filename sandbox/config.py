@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from sandbox.document_errors import describe_errors, describe_value_error
+from sandbox.environment_names import HOME, OF_THE_PROGRAM, PREFIX, may_be_setting
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import Jobs, Limits
 from sandbox.models.ids import PackageName, SimpleName
@@ -35,19 +36,6 @@ from sandbox.shipped_files import find_resources as find_resources
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-
-_PREFIX = "SANDBOX_"
-_OTHER_VARIABLES = frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDBOX_LOG"})
-_FACTS_OF_HOOKS = ("ID", "KIND", "TENANT", "REPO", "REMOTE", "BRANCH", "START", "ROOT")
-_GIVEN_TO_PROGRAMS = frozenset(
-    {
-        *(f"SANDBOX_WORKSPACE_{fact}" for fact in _FACTS_OF_HOOKS),
-        "SANDBOX_COMMIT", "SANDBOX_DESCRIBE",  # to checks
-        "SANDBOX_DISPLAY_SIZE", "SANDBOX_NODE_LAYER", "SANDBOX_NODE_REPORT", "SANDBOX_NODE_INSTALL_TIMEOUT",
-        "SANDBOX_MATRIX_CACHE",
-    }
-)  # fmt: skip
-"""Ours, and no settings: a hook or a check that runs `sandbox` itself has them in its environment."""
 
 _HINT = "docs/configuration.md lists every key."
 _SIMILARITY = 0.8  # of 1, as difflib measures it
@@ -660,7 +648,7 @@ def _find_variables(environ: Mapping[str, str]) -> dict[tuple[str, ...], str]:
     """Map keys to the variables that set them, even if there is no such key."""
     variables: dict[tuple[str, ...], str] = {}
     for name in sorted(environ):
-        if not name.upper().startswith(_PREFIX) or name in _OTHER_VARIABLES | _GIVEN_TO_PROGRAMS:
+        if not may_be_setting(name):
             continue
         key = _find_key(name)
         if key is None:
@@ -675,27 +663,26 @@ def describe_ignored_variables(environ: Mapping[str, str]) -> str:
 
     They may be another program's, or a guess at a setting. One that is very similar to ours is refused elsewhere.
     """
-    others = _OTHER_VARIABLES | _GIVEN_TO_PROGRAMS
-    found = [n for n in environ if n.upper().startswith(_PREFIX) and n not in others and _find_key(n) is None]
+    found = [name for name in environ if may_be_setting(name) and _find_key(name) is None]
     if not found:
         return ""
-    words = [name.upper().removeprefix(_PREFIX) for name in found]
+    words = [name.upper().removeprefix(PREFIX) for name in found]
     near = [difflib.get_close_matches(word, _list_variables(), n=1, cutoff=_SLIGHT_SIMILARITY) for word in words]
-    meant = sorted({_PREFIX + name for names in near for name in names})
+    meant = sorted({PREFIX + name for names in near for name in names})
     said = f"{', '.join(sorted(found))}: no setting has this name, so it is ignored"
     return f"{said}; similar: {', '.join(meant)}" if meant else said
 
 
 def is_setting(variable: str) -> bool:
     """Whether an environment variable sets a key or the log level; `SANDBOX_HOME` is not a setting."""
-    if variable in _OTHER_VARIABLES:
-        return variable != "SANDBOX_HOME"
-    return variable.upper().startswith(_PREFIX) and _find_key(variable) is not None
+    if variable in OF_THE_PROGRAM:
+        return variable != HOME
+    return may_be_setting(variable) and _find_key(variable) is not None
 
 
 def _find_key(name: str) -> tuple[str, ...] | None:
     """The key that a variable sets; None if it is in no section of ours."""
-    section, *rest = name.lower().removeprefix(_PREFIX.lower()).split("_")
+    section, *rest = name.lower().removeprefix(PREFIX.lower()).split("_")
     if not rest or section == "repositories" or section not in Settings.model_fields:
         return None
     if section != "profiles":
@@ -706,20 +693,20 @@ def _find_key(name: str) -> tuple[str, ...] | None:
 
 def _reject_typo(name: str) -> None:
     """Other programs have variables with our prefix; one that is similar to ours is a typo. Raises: `invalid_input`."""
-    name_after_prefix = name.upper().removeprefix(_PREFIX)
+    name_after_prefix = name.upper().removeprefix(PREFIX)
     why = next((text for start, text in _HINTS_BY_PREFIX.items() if name_after_prefix.startswith(start)), "")
     near = difflib.get_close_matches(name_after_prefix, _list_variables(), n=3, cutoff=_SIMILARITY)
     if why or near:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"The variable {name} is not a setting",
-            details=why or f"Did you mean: {', '.join(_PREFIX + meant for meant in near)}?",
+            details=why or f"Did you mean: {', '.join(PREFIX + meant for meant in near)}?",
             hint=f"docs/configuration.md lists every key; or remove {name} from the environment.",
         )
 
 
 def _list_variables() -> list[str]:
-    names = [name.removeprefix(_PREFIX) for name in _OTHER_VARIABLES]
+    names = [name.removeprefix(PREFIX) for name in OF_THE_PROGRAM]
     for section, field in Settings.model_fields.items():
         keys = getattr(field.annotation, "model_fields", {})
         names += [f"{section}_{key}".upper() for key in keys]

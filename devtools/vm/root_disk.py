@@ -76,8 +76,8 @@ class Workshop:
 
 
 def find_cache(environ: Mapping[str, str]) -> Path:
-    """`SANDBOX_MATRIX_CACHE`, else a folder below the user's cache directory."""
-    chosen = environ.get("SANDBOX_MATRIX_CACHE")
+    """`MATRIX_CACHE`, else a folder below the user's cache directory."""
+    chosen = environ.get("MATRIX_CACHE")
     return Path(chosen) if chosen else platformdirs.user_cache_path("space-sandbox") / "matrix"
 
 

@@ -10,11 +10,11 @@ import os
 import sys
 from collections.abc import Callable
 
+from sandbox.environment_names import may_be_setting
 from sandbox.text import one_line
 
 _LEVELS = ("debug", "info", "warning", "error")
 _NAMES_CHARACTERS = 500
-_PREFIX, _KNOWN = "SANDBOX_", frozenset({"SANDBOX_HOME", "SANDBOX_DEBUG", "SANDBOX_LOG"})
 
 
 def configure_logs(rewrite: Callable[[str], str]) -> None:
@@ -36,7 +36,7 @@ def configure_logs(rewrite: Callable[[str], str]) -> None:
     logger.propagate = False
     if level and level not in _LEVELS:
         logger.warning("SANDBOX_LOG=%s is no level: use %s", ascii(level[:40]), ", ".join(_LEVELS))
-    if any(name.upper().startswith(_PREFIX) and name not in _KNOWN for name in os.environ):
+    if any(map(may_be_setting, os.environ)):
         from sandbox.config import describe_ignored_variables  # noqa: PLC0415 - lazy: most commands have no settings
 
         if said := describe_ignored_variables(os.environ):

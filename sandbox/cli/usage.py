@@ -11,13 +11,10 @@ import click
 
 from sandbox.byte_sizes import format_bytes
 from sandbox.cli.invocation import Invocation, global_options
-from sandbox.lazy_module import LazyModule
+from sandbox.limit_shares import format_share, is_near_limit
 
 if TYPE_CHECKING:
-    from sandbox.daemon import usage_chart
     from sandbox.models import UsageSample, UsageSeries
-else:  # the commands beside this one, `check run` among them, do not draw (docs/adr/0080)
-    usage_chart = LazyModule("sandbox.daemon.usage_chart")
 
 _COLUMNS = 60
 _BARS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -72,9 +69,9 @@ def _show_row(
         click.echo(f"{name:9}  not counted on this host")
         return
     highest = max(known)
-    top = limit if limit is not None and usage_chart.is_near_limit(highest, limit) else highest
+    top = limit if limit is not None and is_near_limit(highest, limit) else highest
     bars = draw(times, [value or 0.0 for value in values], top, _choose_bars())
-    bound = ", no limit" if limit is None else f" of {describe(limit)} ({usage_chart.format_share(highest, limit)})"
+    bound = ", no limit" if limit is None else f" of {describe(limit)} ({format_share(highest, limit)})"
     click.echo(f"{name:9} |{bars}| at most {describe(highest)}{bound}")
 
 

@@ -25,6 +25,9 @@ MOST_NEW = 50
 FIRST_S, LONGEST_S, SLOWER = 1.0, 15.0, 1.3
 """Between two looks: the first pause, the longest, and by how much each is longer than the last one."""
 
+_NOT_READ = -1
+"""Instead of the size of a journal."""
+
 LATE_S = 5.0
 """How long the end waits for a look that is in progress. A worker of an earlier version answers it after the check."""
 
@@ -183,19 +186,21 @@ def follow_task(
 
     `read_journal`: its newest entries, oldest first. Raises: as `AskedOperations.ask`.
     """
-    events = _Events(task_id)
-    seen, last = RunsSeen(ask.look), next(reversed(read_journal()), None)
-    pause, first, journal_bytes = FIRST_S, max(pause_s, FIRST_S), -1
+    events, seen = _Events(task_id), RunsSeen(ask.look)
+    last: JournalEntry | None = None
+    pause, first, journal_bytes = FIRST_S, max(pause_s, FIRST_S), _NOT_READ
     while True:
         pause = min(pause * SLOWER, LONGEST_S)
         try:
             found = seen.read()
             entries = read_journal() if seen.journal_bytes != journal_bytes else []
         except SandboxError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
+            if error.code is not ErrorCode.NOT_FOUND or journal_bytes == _NOT_READ:
                 raise
             yield events.make(TaskEventKind.CLOSED)
             return
+        if journal_bytes == _NOT_READ:  # what is there at the first look has happened before
+            last, entries = next(reversed(entries), None), []
         journal_bytes = seen.journal_bytes
         for run in found:
             yield from events.describe(run, ask.find_run(run.run_id) if run.is_over else None)

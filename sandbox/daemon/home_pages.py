@@ -27,6 +27,7 @@ from sandbox.models import (
     TaskStatus,
 )
 from sandbox.workbench import Workbench
+from sandbox.workbench.controller.rule_changes import OPERATION
 from sandbox.workbench.reconciling.evictions import limit_of
 
 MAX_TASKS, MAX_EVENTS = 100, 20
@@ -61,7 +62,7 @@ def read_home(person: Workbench) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class EventGroup:
-    """Events of one kind that followed each other, outside tasks: a new version may change ten profiles at once.
+    """One event, or changes of rules that followed each other: a new version may change ten profiles at once.
 
     `names`: of all of them, without the task's own id.
     """
@@ -86,8 +87,7 @@ def group_events(events: Sequence[HomeEvent]) -> list[EventGroup]:
 
 def _is_more_of(newer: HomeEvent, event: HomeEvent) -> bool:
     one, other = newer.operation, event.operation
-    same = (one.operation, one.result) == (other.operation, other.result)
-    return same and newer.task_id is None and event.task_id is None
+    return one.operation == other.operation == OPERATION and one.result == other.result
 
 
 def is_out_of_reach(place: TaskPlace | None) -> bool:

@@ -18,7 +18,8 @@ from starlette.responses import HTMLResponse, Response
 
 from sandbox.byte_sizes import format_bytes
 from sandbox.daemon.diff_view import show_line
-from sandbox.daemon.usage_chart import draw_charts, format_share
+from sandbox.daemon.usage_chart import draw_charts
+from sandbox.limit_shares import format_share
 from sandbox.text import neutralise
 
 PAGES = Path(__file__).parent / "pages"

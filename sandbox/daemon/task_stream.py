@@ -1,24 +1,34 @@
 """The events of one task for its page (SSE): also those between the making of the page and its connection.
 
 A page says up to where it shows the journal. A browser that connects again says what it got last (`Last-Event-ID`).
-Either way the stream begins with the entries after that, so that no change passes a page unseen.
+Either way the stream begins with the entries after that. Of many it has the newest, after the number of the others:
+the page says then that it has to be loaded again. A task that goes on on another worker has a new journal there, which
+counts from 1 again: a page that has more than the journal gets all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import anyio.to_thread
 from starlette.requests import Request
 
 from sandbox.agent.json_lines import write_line
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import JournalEntry, TaskEvent, TaskEventKind
 from sandbox.workbench import Workbench
 
 _MOST_MISSED = 100
-"""Entries: a page that missed more gets the newest."""
+"""Entries: a page that missed more gets the newest, and the number of the others."""
 
 _MOST_DIGITS = 15
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """So many operations, which the page missed, are not in the stream."""
+
+    count: int
 
 
 def find_place(request: Request) -> int | None:
@@ -31,44 +41,41 @@ async def stream_task(workbench: Workbench, task_id: str, after: int | None) -> 
     """The stream; an operation has the number of its journal entry as id."""
     events, ended = follow_after(workbench, task_id, after), object()
     while (event := await anyio.to_thread.run_sync(next, events, ended, abandon_on_cancel=True)) is not ended:
-        if isinstance(event, TaskEvent):
+        if isinstance(event, (TaskEvent, LeftOut)):
             yield format_event(event)
 
 
-def format_event(event: TaskEvent) -> str:
+def format_event(event: TaskEvent | LeftOut) -> str:
     """One event. Its JSON in ASCII holds no line break of any kind."""
-    place = f"id: {number}\n" if (number := _number(event)) else ""
+    if isinstance(event, LeftOut):
+        return f"event: left-out\ndata: {event.count}\n\n"
+    number = event.operation.seq if event.operation is not None else None
+    place = f"id: {number}\n" if number else ""
     return f"{place}event: {event.kind.value}\ndata: {write_line(event)}\n\n"
 
 
-def follow_after(workbench: Workbench, task_id: str, after: int | None) -> Iterator[TaskEvent | None]:
+def follow_after(workbench: Workbench, task_id: str, after: int | None) -> Iterator[TaskEvent | LeftOut | None]:
     """As `Workbench.look_at_task`, after the operations that came since the entry `after`; each of them once."""
-    missed: list[JournalEntry] = []
+    missed: Sequence[JournalEntry] = ()
     is_first = True
     for event in workbench.look_at_task(task_id):
         if is_first and after is not None:  # what comes from now on is in `event` and those after it
-            missed += _list_missed(workbench, task_id, after)
+            left_out, missed = _find_missed(workbench.log(task_id, limit=_MOST_MISSED), after)
+            if left_out:
+                yield LeftOut(left_out)
             for entry in missed:
                 yield TaskEvent(at=entry.at, kind=TaskEventKind.OPERATION, task_id=task_id, operation=entry)
         is_first = False
-        operation = event.operation if event is not None else None
-        if operation is not None and operation in missed:
-            yield None
-            continue
-        if operation is not None:
-            missed.clear()  # the follower has them before all others
-        yield event
+        yield None if event is not None and event.operation in missed else event
 
 
-def _list_missed(workbench: Workbench, task_id: str, after: int) -> list[JournalEntry]:
-    """What came since the entry `after`: all, if the journal has none of that number, because it began anew when the
-    task moved to another host.
+def _find_missed(newest: Sequence[JournalEntry], after: int) -> tuple[int, Sequence[JournalEntry]]:
+    """The entries after the number `after`, and how many of them are older than `newest`. Pure.
+
+    Entries of a version that did not count have no number and are not among them.
     """
-    entries = workbench.log(task_id, limit=_MOST_MISSED)
-    is_other = max((entry.seq or 0 for entry in entries), default=0) < after
-    return [entry for entry in entries if (entry.seq or 0) > (0 if is_other else after)]
-
-
-def _number(event: TaskEvent) -> int:
-    """The number of its journal entry; 0 for another event, and for an entry of a version that did not count."""
-    return (event.operation.seq or 0) if event.operation is not None else 0
+    counted = [entry for entry in newest if entry.seq]
+    last = counted[-1].seq if counted else None
+    known = after if last is None or last >= after else 0  # else: another journal
+    missed = [entry for entry in counted if (entry.seq or 0) > known]
+    return (missed[0].seq or 0) - known - 1 if missed else 0, missed

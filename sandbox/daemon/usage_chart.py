@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from sandbox.lazy_dataclass import dataclass
+from sandbox.limit_shares import is_near_limit
 from sandbox.models import UsageSeries
 
 WIDTH, HEIGHT = 600, 80
-_LIMIT_SHARE = 0.25
-"""Of the limit: what stays below it is drawn larger, and without the limit."""
-
 _HEADROOM = 1.1
 
 
@@ -57,17 +55,6 @@ def draw_charts(found: UsageSeries) -> tuple[Chart, ...]:
         ("Written to disk", "bytes", written, None),
     )
     return tuple(_draw(name, unit, values, limit) for name, unit, values, limit in rows if values)
-
-
-def is_near_limit(highest: float, limit: float) -> bool:
-    """Whether a curve is drawn against its limit, in terminals, too: one far below it would be a flat line."""
-    return highest > limit * _LIMIT_SHARE
-
-
-def format_share(used: float, limit: float) -> str:
-    """Percent of a limit; what is not zero is not shown as zero."""
-    percent = 100 * used / limit
-    return "under 1 %" if 0 < percent < 1 else f"{percent:.0f} %"
 
 
 def _draw(name: str, unit: str, values: list[tuple[float, float]], limit: float | None) -> Chart:

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 
+from sandbox.environment_names import HOOK_FACTS
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.text import decode_for_display
 
@@ -21,14 +22,14 @@ _PASSED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ")
 
 
 def run_hook(name: str, argv: Sequence[str], facts: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """Run a hook to its end; an empty `argv` is no hook. `facts`: become `SANDBOX_WORKSPACE_<NAME>`.
+    """Run a hook to its end; an empty `argv` is no hook. `facts`: by their names in `HOOK_FACTS`.
 
     Raises: `policy_violation` when it exits with another code than 0, or does not start; `timeout`.
     """
     if not argv:
         return
     env = {key: environ[key] for key in _PASSED if key in environ}
-    env |= {f"SANDBOX_WORKSPACE_{key.upper()}": value for key, value in facts.items()}
+    env |= {HOOK_FACTS[name]: value for name, value in facts.items()}
     with tempfile.TemporaryFile() as output:
         try:
             hook = subprocess.Popen(  # noqa: S603 - the operator's own command, from their file

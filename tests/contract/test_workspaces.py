@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from sandbox import Workbench
+from sandbox.config import load_settings
+from sandbox.environment_names import HOOK_FACTS
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.independent_clone import FETCH
 from sandbox.git.process import Git, GitResult
@@ -331,6 +333,9 @@ class TestClones:
         assert said.splitlines()[:6] == ["pre", "/", "hooked new", "readme.txt", "src", "src-more.txt"]
         assert said.count("pre\n") == 1
         assert "of-the-controller" not in said
+        seen = dict(line.split("=", 1) for line in said.splitlines() if line.startswith("SANDBOX_"))
+        assert seen.keys() == set(HOOK_FACTS.values())
+        assert load_settings(workbench.home, seen) == load_settings(workbench.home, {}), "it may run `sandbox`"
         log.unlink()
         for name, argv in (("pre_create", ["sh", "-c", "echo why; exit 3"]), ("post_create", ["/no/such/program"])):
             settings = {"workspaces": {name: argv}}

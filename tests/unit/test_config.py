@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from sandbox.config import describe_ignored_variables, find_resources, load_settings
+from sandbox.environment_names import HOOK_FACTS, may_be_setting
 from sandbox.errors import ErrorCode
+from sandbox.git.describe import CommitDescription
+from sandbox.workbench.checks.git_facts import list_variables
 from tests.unit.conftest import refused
 
 
@@ -165,13 +169,24 @@ def test_variables_that_set_nothing_are_named(names: list[str], said: str) -> No
     assert describe_ignored_variables(dict.fromkeys(names, "x")) == said
 
 
-def test_a_hook_may_run_the_sandbox(tmp_path: Path) -> None:
-    """Its variables are similar to settings, and that would be an error. Control: one that we do not give."""
-    facts = ("ID", "KIND", "TENANT", "REPO", "REMOTE", "BRANCH", "START", "ROOT")
-    environ = {f"SANDBOX_WORKSPACE_{name}": "x" for name in facts}
+def test_a_hook_or_a_check_may_run_the_sandbox(tmp_path: Path) -> None:
+    """Variables of hooks are similar to settings, and that would be an error. Control: one that we do not give.
+
+    What a real hook has is in tests/contract/test_workspaces.py.
+    """
+    of_checks = list_variables(CommitDescription("c" * 40, "v1-0-gccc", "1", 1))
+    assert [name for name in of_checks if may_be_setting(name)] == []
+    environ = dict.fromkeys(HOOK_FACTS.values(), "x") | of_checks
     assert load_settings(tmp_path, environ) == load_settings(tmp_path, {})
     with refused(ErrorCode.INVALID_INPUT):
         load_settings(tmp_path, environ | {"SANDBOX_WORKSPACE_DISK": "x"})
+
+
+def test_what_programs_of_our_images_read_is_no_setting() -> None:
+    programs = [path for path in find_resources("images").rglob("*") if path.is_file()]
+    names = {name for path in programs for name in re.findall(r"SANDBOX_[A-Z_]+", path.read_text(errors="replace"))}
+    assert "SANDBOX_NODE_LAYER" in names
+    assert {name for name in names if may_be_setting(name)} == set()
 
 
 def test_the_shipped_folders_are_found() -> None:

@@ -18,6 +18,7 @@ if (live) {
   events.addEventListener("started", (event) => add("--- " + (read(event).check_id || "a check") + " started\n"));
   events.addEventListener("finished", (event) => change(read(event).run.verdict));
   events.addEventListener("operation", (event) => change(read(event).operation.operation));
+  events.addEventListener("left-out", (event) => change(event.data + " more operations, which are not listed here"));
   events.addEventListener("closed", () => events.close());
   events.addEventListener("error", () => {
     if (events.readyState === EventSource.CLOSED) add("--- not connected any more: `sandbox dashboard` opens the pages again\n");

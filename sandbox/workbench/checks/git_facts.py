@@ -6,6 +6,7 @@ is, and only checks that ask for them get them: other verdicts hold for each com
 
 from __future__ import annotations
 
+from sandbox.environment_names import COMMIT, DESCRIBE
 from sandbox.git.describe import CommitDescription, describe_commit
 from sandbox.git.process import Git
 from sandbox.profiles import Profile, project_of
@@ -39,8 +40,8 @@ def list_variables(described: CommitDescription) -> dict[str, str]:
         "UV_DYNAMIC_VERSIONING_BYPASS",
     )
     return {
-        "SANDBOX_COMMIT": described.commit,
-        "SANDBOX_DESCRIBE": described.described,
+        COMMIT: described.commit,
+        DESCRIBE: described.described,
         "SOURCE_DATE_EPOCH": str(described.time_s),
         **dict.fromkeys(tools, described.version),
     }

@@ -184,7 +184,7 @@ def _resolve_or_build(services: Services, reference: str, building: Building | N
         missing = error.code is ErrorCode.IMAGE_MISSING and has_recipe(services.home, reference)
         if building is None or not missing:
             raise
-        services.engine_facts  # noqa: B018 - no image is built in an engine that is refused
+        services.require_engine()  # no image is built in an engine that is refused
         if not shared_images.take_image(services, reference, building):
             if services.settings.images.build == "never":
                 raise

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sandbox.dependencies.collection import LOCK_BYTES, MAX_LISTED_FILES, ReadFile
 from sandbox.dependencies.ecosystems import find_steps
 from sandbox.dependencies.layer_plan import LayerPlan, ProjectDescription
 from sandbox.git.blobs import read_blobs
 from sandbox.git.entries import EXECUTABLE, REGULAR
-from sandbox.git.objects import find_blob, find_tree, list_folders_with, list_named_entries
+from sandbox.git.objects import find_tree, list_folders_with, list_named_entries
 from sandbox.git.process import Git
 from sandbox.models.layers import LayerRule
 from sandbox.policy.paths import path_bytes
@@ -45,21 +45,25 @@ def find_description(git: Git, tree: str, rule: LayerRule) -> ProjectDescription
 
 def _reader(git: Git, tree: str, manifests: Sequence[str]) -> ReadFile:
     """Reads files of a tree: the usual ones together, those that they include, and listings one by one."""
-    usual = {
-        entry.path.decode(): entry
-        for entry in list_named_entries(git, tree, [path.encode() for path in manifests])
-        if entry.mode in {REGULAR, EXECUTABLE}
-    }
-    small = {path: entry.oid for path, entry in usual.items() if (entry.size or 0) <= LOCK_BYTES}
-    contents = dict(zip(small, read_blobs(git, list(small.values())), strict=True))
+    usual = _read_files(git, tree, manifests)
 
     def read(path: str) -> bytes | None:
         if path.startswith("/**/"):
             folders = list_folders_with(git, tree, path[4:].encode(), MAX_LISTED_FILES)
             return None if folders is None else b"\n".join(folder for folder in folders if b"\n" not in folder)
-        if path in usual:
-            return contents.get(path, bytes(LOCK_BYTES + 1))  # too large: its reader refuses it by its size
-        oid = None if path in manifests else find_blob(git, tree, path.encode())
-        return None if oid is None else next(read_blobs(git, [oid]))
+        return (usual if path in manifests else _read_files(git, tree, [path])).get(path)
 
     return read
+
+
+def _read_files(git: Git, tree: str, paths: Sequence[str]) -> Mapping[str, bytes]:
+    """The regular files at these paths; others are left out."""
+    entries = [
+        entry
+        for entry in list_named_entries(git, tree, [path.encode() for path in paths])
+        if entry.mode in {REGULAR, EXECUTABLE}
+    ]
+    small = [entry for entry in entries if (entry.size or 0) <= LOCK_BYTES]
+    too_large = {entry.path.decode(): bytes(LOCK_BYTES + 1) for entry in entries if entry not in small}
+    contents = read_blobs(git, [entry.oid for entry in small])  # the reader of one that is too large refuses its size
+    return too_large | {entry.path.decode(): content for entry, content in zip(small, contents, strict=True)}

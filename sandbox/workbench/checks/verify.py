@@ -127,14 +127,14 @@ def run_url(
     """The main use-case: clone the URL, check out the ref, and verify it in clean rooms.
 
     Raises: as `update_cache`, `order_checks` and `run_in_rooms`; `not_found` for the profile; `engine_unavailable`
-    before anything is cloned.
+    before anything is cloned, so also for a repository without checks, and for a check that it does not have.
     """
     if profile_name:
         find_profile(services.policies.profiles, profile_name)
     url, ref = url_and_ref
     services.remotes.parse(url)
     if options.changed_since is None:  # else there may be no check to run, which needs no engine
-        services.engine_facts  # noqa: B018 - no engine, or one that no check can use: said before a clone, not after it
+        services.require_engine()  # said before a clone that takes minutes, not after it
     updated = clone.update_cache(services, url)
     repository = updated.repository
     chosen = _choose_settings(services, repository.id, profile_name, options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sandbox.egress.registries import UnusableRegistry, find_registries
-from sandbox.errors import SandboxError
 from sandbox.git.objects import tree_of
 from sandbox.git.process import Git
 from sandbox.models.layers import LayerRule
@@ -19,7 +18,8 @@ def list_wanted_packages(services: Services, found: ProfileCandidates) -> tuple[
     """What manifests of the commit ask for, also if a layer has it already; empty if `layers.fetch` is `never`, or if
     the profile cannot be used.
 
-    Manifests that a partial clone does not have yet are passed over. Raises: `not_found`.
+    `found`: what was detected, which fetched all files of the commit into a partial clone. Raises: `not_found` for a
+    damaged clone; `timeout`.
     """
     if services.settings.layers.fetch == "never" or found.candidates[0].problem:
         return ()
@@ -30,10 +30,7 @@ def list_wanted_packages(services: Services, found: ProfileCandidates) -> tuple[
 
 
 def _find(services: Services, git: Git, tree: str, rule: LayerRule) -> Iterator[WantedPackages]:
-    try:
-        plan, description = plan_layer(git, tree, rule), find_description(git, tree, rule)
-    except SandboxError:
-        return
+    plan, description = plan_layer(git, tree, rule), find_description(git, tree, rule)
     if plan or description:
         yield WantedPackages(
             ecosystem=rule.ecosystem,

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sandbox.environment_names import may_be_setting
 from sandbox.errors import SandboxError
 from sandbox.models import JournalEntry
 from sandbox.shipped_files import find_resources
@@ -28,7 +29,6 @@ OPERATION, BASELINE = "policy-change", "policy-baseline"
 _SHIPPED_PATTERNS = ("*.toml", "*.json", "profiles/*.toml")
 _OPERATOR_PATTERNS = ("config.toml", "policies/*.toml", "policies/*.json", "profiles/*.toml")
 _NON_FILE_PREFIXES = ("environment of ", "flags of ")
-_NOT_SETTINGS = {"SANDBOX_HOME", "SANDBOX_LOG", "SANDBOX_DEBUG"}
 
 
 def note_changes(services: Services) -> None:
@@ -92,7 +92,7 @@ def _read_stored_digests(home: Home) -> dict[str, str]:
 def _compute_digests(services: Services) -> dict[str, str]:
     found = dict(_digest_files(find_resources("policies"), _SHIPPED_PATTERNS, "shipped "))
     found.update(_digest_files(services.home.root, _OPERATOR_PATTERNS, ""))
-    settings = {name: value for name, value in services.environ.items() if _is_setting(name)}
+    settings = {name: value for name, value in services.environ.items() if may_be_setting(name)}
     for name, values in zip(_non_file_names(services.surface), (settings, services.flags), strict=True):
         if values:
             found[name] = _digest_mapping(values)
@@ -102,10 +102,6 @@ def _compute_digests(services: Services) -> dict[str, str]:
 def _non_file_names(surface: Surface) -> tuple[str, str]:
     """Names under which the environment and the flags of this kind of controller are kept."""
     return f"environment of {surface.actor.value}", f"flags of {surface.actor.value}"
-
-
-def _is_setting(name: str) -> bool:
-    return name.upper().startswith("SANDBOX_") and name not in _NOT_SETTINGS
 
 
 def _digest_files(folder: Path, patterns: tuple[str, ...], label: str) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sandbox.environment_names import may_be_setting
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.files.openat2 import require_openat2
 from sandbox.git.shutdown import Shutdown
@@ -126,7 +127,7 @@ class Services:
         return bool(
             self.flags
             or (self.home.root / "config.toml").exists()
-            or any(_may_be_setting(name) for name in self.environ)
+            or any(may_be_setting(name) for name in self.environ)
         )
 
     @Once
@@ -147,7 +148,7 @@ class Services:
     @Once
     def guest_engine(self) -> ContainerEngine:
         """The engine, for code that starts guests. Raises: as `engine_facts`."""
-        self.engine_facts  # noqa: B018 - an engine whose guests are other users is refused
+        self.require_engine()
         return self.engine
 
     @Once
@@ -157,6 +158,10 @@ class Services:
         Raises: `engine_unavailable`, also if guests would have other users than the container policy says.
         """
         return self.engine.require_known_users(self.policies.container.container.users)
+
+    def require_engine(self) -> None:
+        """Before work that would be in vain without an engine that can start guests. Raises: as `engine_facts`."""
+        _ = self.engine_facts
 
     @Once
     def presence(self) -> LiveController:
@@ -235,8 +240,3 @@ def build_services(
     if services.has_settings:
         services.settings  # noqa: B018 - report a mistake in them early; the defaults have none and can wait
     return services
-
-
-def _may_be_setting(variable: str) -> bool:
-    """Whether a variable is a setting, or a misspelt one, which is an error. The three exceptions are no settings."""
-    return variable.upper().startswith("SANDBOX_") and variable not in {"SANDBOX_HOME", "SANDBOX_LOG", "SANDBOX_DEBUG"}

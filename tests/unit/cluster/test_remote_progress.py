@@ -15,6 +15,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, Check, CheckRun, JournalEntry, TaskEventKind
 from sandbox.models.task_look import MOST_LOOKED_AT, LookedAtOutput, LookedAtRun, ReadUpTo, TaskLook
 from sandbox.workbench import Watch
+from tests.unit.conftest import refused
 from tests.unit.receipt_samples import made_run
 
 TASK = "task-00000000-0000-4000-8000-000000000000"
@@ -185,9 +186,10 @@ def entry(operation: str) -> JournalEntry:
 def test_a_task_is_followed_until_it_is_closed() -> None:
     """Also when it goes on on another host, whose journal is another one."""
     worker = Worker(b"one\n")
-    journal = [entry("create")]
+    journal, reads = [entry("create")], list[int]()
 
     def read_journal() -> list[JournalEntry]:
+        reads.append(len(journal))
         if not journal:
             raise SandboxError(ErrorCode.NOT_FOUND, "closed")
         return [*journal]
@@ -195,6 +197,7 @@ def test_a_task_is_followed_until_it_is_closed() -> None:
     events = follow_task(TASK, worker.questions(), read_journal, 0.01)
     first = [next(events) for _ in range(3)]
     assert [event.kind if event else None for event in first] == [TaskEventKind.STARTED, TaskEventKind.OUTPUT, None]
+    assert reads == [1], "each makes the task's history longer"
     worker.is_over = True
     journal.append(entry("check"))
     worker.journal_bytes += 1
@@ -210,3 +213,13 @@ def test_a_task_is_followed_until_it_is_closed() -> None:
     worker.journal_bytes += 1
     rest = [event.kind for event in events if event is not None]
     assert rest == [TaskEventKind.CLOSED]
+
+
+def test_a_task_that_is_not_there_is_not_followed() -> None:
+    """Control: one that goes away later was closed."""
+
+    def fail() -> list[JournalEntry]:
+        raise SandboxError(ErrorCode.NOT_FOUND, "no task")
+
+    with refused(ErrorCode.NOT_FOUND):
+        next(follow_task(TASK, Worker().questions(), fail, 0.01))

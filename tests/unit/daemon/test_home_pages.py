@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.daemon import home_pages
 from sandbox.daemon.home_pages import find_last_runs, group_events
-from sandbox.daemon.page_templates import _format_age, shorten_ids
+from sandbox.daemon.page_templates import _format_age, render, shorten_ids
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, CheckRun, HomeEvent, JournalEntry
 from sandbox.workbench.controller.home_events import make_event
@@ -74,8 +74,8 @@ def made_event(journal: str, operation: str, *names: str, result: str = "ok") ->
     return make_event(journal, entry)
 
 
-def test_what_happened_ten_times_in_a_row_is_one_line() -> None:
-    """A new version that changes each profile would leave no line for anything else. Of tasks each event is one."""
+def test_changes_of_rules_in_a_row_are_one_line_and_other_events_one_each() -> None:
+    """A new version that changes each profile would leave no line for anything else."""
     changes = [made_event("home", "policy-change", f"profile {number}") for number in range(3)]
     found = group_events(
         [
@@ -83,7 +83,8 @@ def test_what_happened_ten_times_in_a_row_is_one_line() -> None:
             made_event(TASK, "snapshot", TASK, "two"),
             *changes,
             made_event("home", "policy-change", "last", result="conflict"),
-            made_event("home", "gc"),
+            made_event("home", "trust", "repo-one"),
+            made_event("home", "trust", "repo-two"),
         ]
     )
     assert [(group.newest.operation.operation, group.count, group.names) for group in found] == [
@@ -91,8 +92,21 @@ def test_what_happened_ten_times_in_a_row_is_one_line() -> None:
         ("snapshot", 1, ("two",)),
         ("policy-change", 3, ("profile 0", "profile 1", "profile 2")),
         ("policy-change", 1, ("last",)),
-        ("gc", 1, ()),
+        ("trust", 1, ("repo-one",)),
+        ("trust", 1, ("repo-two",)),
     ]
+
+
+def test_each_name_of_a_line_is_on_the_page() -> None:
+    names = [f"profile-{number}.toml" for number in range(10)]
+    values = {
+        "repositories": (), "rows": (), "left_out": 0, "questions": 0, "page": "home",
+        "form_token": "", "served_home": "",
+        "events": group_events([made_event("home", "policy-change", name) for name in names]),
+    }  # fmt: skip
+    html = bytes(render("home", values).body).decode()
+    assert [name for name in names if name not in html] == []
+    assert "<summary>and 7 more</summary>profile-3.toml" in html
 
 
 def test_ids_are_as_short_as_elsewhere_and_other_words_stay() -> None:

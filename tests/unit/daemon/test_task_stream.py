@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import resources
 from itertools import islice
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from starlette.requests import Request
 
-from sandbox.daemon.task_stream import find_place, follow_after, format_event
-from sandbox.models import JournalEntry, TaskEvent, TaskEventKind
+from sandbox.daemon.task_stream import LeftOut, find_place, follow_after, format_event
+from sandbox.models import Actor, JournalEntry, TaskEvent, TaskEventKind
+from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 
@@ -19,8 +24,10 @@ def desk(upstream: Upstream, tmp_path: Path) -> Desk:
     return Desk(upstream, tmp_path / "home")
 
 
-def operations(found: list[TaskEvent | None]) -> list[str]:
-    return [event.operation.operation for event in found if event is not None and event.operation is not None]
+def operations(found: list[TaskEvent | LeftOut | None]) -> list[str]:
+    return [
+        event.operation.operation for event in found if isinstance(event, TaskEvent) and event.operation is not None
+    ]
 
 
 @pytest.mark.parametrize(("says", "missed"), [(True, ["snapshot", "commit"]), (False, [])], ids=["page", "control"])
@@ -36,7 +43,7 @@ def test_what_happens_between_a_page_and_its_connection_is_sent_first_and_once(
     assert operations(found) == missed
     assert found[-1] is None, "the first look has found no more"
     desk.workbench.snapshot(desk.task.id, "later")
-    later = next(event for event in events if event is not None)
+    later = next(event for event in events if isinstance(event, TaskEvent))
     assert operations([later]) == ["snapshot"]
     assert later.operation is not None
     assert format_event(later).startswith(f"id: {later.operation.seq}\nevent: operation\ndata: {{")
@@ -54,25 +61,60 @@ def test_an_entry_that_both_the_journal_and_the_follower_give_is_sent_once(
     assert operations(found) == ["snapshot"]
 
 
-@pytest.mark.parametrize("moves", ["before", "between", "later"])
-def test_a_journal_that_begins_anew_is_shown_from_its_beginning(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, moves: str
-) -> None:
-    """As on another worker: before the page connects again, between its two questions, and while it is open."""
-    for label in ("one", "two", "three"):
-        desk.workbench.snapshot(desk.task.id, label)
-    old = list(desk.workbench.log(desk.task.id))
-    new = [entry.model_copy(update={"seq": number, "by": None}) for number, entry in enumerate(old[1:3], 1)]
-    followed = {"before": [], "between": new, "later": [old[-1], *new]}[moves]
-    events = [None, *(as_event(desk.task.id, entry) for entry in followed)]
-    monkeypatch.setattr(desk.workbench, "look_at_task", lambda _task_id: iter(events))
-    monkeypatch.setattr(desk.workbench, "log", lambda *_, **__: tuple(old if moves == "later" else new))
-    found = [event.operation for event in follow_after(desk.workbench, desk.task.id, 3) if event is not None]
-    assert found == ([old[-1], *new] if moves == "later" else new)
+TASK = "task-12345678-1111-4222-8333-123456789abc"
 
 
-def as_event(task_id: str, entry: JournalEntry) -> TaskEvent:
-    return TaskEvent(at=entry.at, kind=TaskEventKind.OPERATION, task_id=task_id, operation=entry)
+def entry(seq: int, operation: str = "edit") -> JournalEntry:
+    digest = f"sha256:{seq:064}"
+    return JournalEntry(
+        seq=seq, prev=digest, at=datetime.now(UTC), actor=Actor.CLI, operation=operation, arguments=digest,
+        result="ok", duration_s=0.0,
+    )  # fmt: skip
+
+
+def remote(journal: list[JournalEntry], *followed: JournalEntry | None) -> Workbench:
+    """A task of a cluster, with its journal now and what its follower finds; a None is a look without news."""
+
+    def look(_task_id: str) -> Iterator[TaskEvent | None]:
+        for one in followed:
+            yield None if one is None else event_of(one)
+
+    return MagicMock(spec=Workbench, look_at_task=look, log=lambda _task_id, limit: tuple(journal[-limit:]))
+
+
+def event_of(one: JournalEntry) -> TaskEvent:
+    return TaskEvent(at=one.at, kind=TaskEventKind.OPERATION, task_id=TASK, operation=one)
+
+
+def test_a_task_that_moves_to_another_worker_goes_on_for_a_page_that_is_open() -> None:
+    """The journal of the new worker counts from 1 again."""
+    journal = [entry(number) for number in range(1, 43)]
+    moved = [entry(1, "take-over"), entry(2, "check")]
+    found = [*follow_after(remote(journal, journal[-1], None, *moved), TASK, 40)]
+    assert found == [event_of(journal[-2]), event_of(journal[-1]), None, None, *map(event_of, moved)]
+
+
+def test_a_page_that_connects_again_after_its_task_moved_gets_all_of_the_new_journal() -> None:
+    moved = [entry(1, "take-over"), entry(2, "check")]
+    found = [*follow_after(remote(moved, None, entry(3, "commit")), TASK, 40)]
+    assert operations(found) == ["take-over", "check", "commit"]
+    assert not any(isinstance(event, LeftOut) for event in found)
+
+
+@pytest.mark.parametrize(
+    ("length", "after", "left_out"),
+    [(150, 50, 0), (150, 49, 1), (200, 50, 50), (150, 900, 50)],
+    ids=["as many as are sent", "one more", "many", "of a new journal"],
+)
+def test_a_page_that_missed_more_than_it_gets_says_so(length: int, after: int, left_out: int) -> None:
+    """As after a night in which the computer slept."""
+    journal = [entry(number) for number in range(1, length + 1)]
+    found = [*follow_after(remote(journal, None), TASK, after)]
+    assert [event for event in found if isinstance(event, LeftOut)] == [LeftOut(left_out)][: left_out > 0]
+    assert operations(found) == ["edit"] * 100
+    if left_out:
+        assert isinstance(found[0], LeftOut)
+        assert format_event(found[0]) == f"event: left-out\ndata: {left_out}\n\n"
 
 
 @pytest.mark.parametrize(
@@ -91,3 +133,11 @@ def as_event(task_id: str, entry: JournalEntry) -> TaskEvent:
 def test_a_place_is_a_number(query: bytes, last: bytes, place: int | None) -> None:
     headers = [(b"last-event-id", last)] if last else []
     assert find_place(Request({"type": "http", "query_string": query, "headers": headers})) == place
+
+
+def test_the_page_listens_to_each_kind_of_event() -> None:
+    script = (resources.files("sandbox.daemon") / "pages" / "live.js").read_text()
+    events: list[TaskEvent | LeftOut] = [LeftOut(1)]
+    events += [TaskEvent(at=datetime.now(UTC), kind=kind, task_id=TASK) for kind in TaskEventKind]
+    names = [format_event(event).partition("event: ")[2].partition("\n")[0] for event in events]
+    assert [name for name in names if f'events.addEventListener("{name}"' not in script] == []

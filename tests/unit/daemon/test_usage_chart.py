@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from sandbox.daemon.page_templates import render_text
-from sandbox.daemon.usage_chart import HEIGHT, WIDTH, draw_charts, format_share
+from sandbox.daemon.usage_chart import HEIGHT, WIDTH, draw_charts
 from sandbox.models import Limits, UsageSample, UsageSeries
 
 
@@ -54,8 +52,3 @@ def test_files_that_are_written_again_and_again_exceed_no_limit() -> None:
     assert "Disk: at most 400 B of 1000 B (40 %)" in html
     assert "Written to disk: at most 2.0 KiB, no limit<" in html
     assert html.count('class="limit"') == 1
-
-
-@pytest.mark.parametrize(("used", "said"), [(0, "0 %"), (1, "under 1 %"), (10, "1 %"), (1500, "150 %")])
-def test_a_little_of_a_limit_is_not_none_of_it(used: int, said: str) -> None:
-    assert format_share(used, 1000) == said

@@ -94,12 +94,13 @@ def test_an_engine_that_is_refused_is_refused_before_a_clone(
     reason = SandboxError(ErrorCode.ENGINE_UNAVAILABLE, "The container engine is Podman 3, which is not supported")
     refuse = Mock(side_effect=reason)
     monkeypatch.setattr(connection, "connect", refuse)
-    with refused(ErrorCode.ENGINE_UNAVAILABLE):
-        workbench.run(str(upstream.root))
+    for checks in ((), ("no-such-check",)):  # which checks there are is known after the clone
+        with refused(ErrorCode.ENGINE_UNAVAILABLE):
+            workbench.run(str(upstream.root), check_ids=checks)
     assert workbench.repositories() == ()
     head = upstream.git("rev-parse", "HEAD").decode().strip()
     assert workbench.run(str(upstream.root), options=VerifyOptions(changed_since=head)).nothing_changed
-    assert refuse.call_count == 1, "where no check has to run, no engine is asked"
+    assert refuse.call_count == 2, "where no check has to run, no engine is asked"
 
 
 def test_where_nothing_changed_nothing_is_verified_and_there_is_no_receipt(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from devtools.command import Command
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.blobs import READ_BYTES
 from sandbox.workbench import Workbench
+from sandbox.workbench.checks import wanted_packages
 from tests.unit.conftest import Upstream, refused
 
 LINT = b'[[check]]\nid = "lint"\nlabel = "look at it"\nargv = ["true"]\n'
@@ -82,6 +85,48 @@ def test_a_partial_clone_fetches_what_it_reads(workbench: Workbench, upstream: U
     workbench.clone(str(upstream.root), partial=True)
     used, _ = workbench.detect_profiles(str(upstream.root), "crate").candidates
     assert used.name == "rust"
+
+
+@pytest.mark.parametrize("partial", [True, False], ids=["partial", "control"])
+def test_packages_that_a_partial_clone_would_fetch_are_listed(
+    workbench: Workbench, upstream: Upstream, partial: bool
+) -> None:
+    upstream.git("config", "uploadpack.allowFilter", "true")
+    upstream.git("checkout", "-q", "-b", "python")
+    upstream.git("rm", "-q", "go.mod")
+    upstream.write("pyproject.toml", b"[project]\nname = 'x'\n")
+    upstream.write("requirements.txt", b"-r more/all.txt\n")
+    upstream.write("more/all.txt", b"six==1.16.0\n")
+    upstream.commit()
+    upstream.git("checkout", "-q", "main")
+    workbench.clone(str(upstream.root), partial=partial)
+    (found,) = workbench.detect_profiles(str(upstream.root), "python").fetches
+    assert (found.ecosystem, found.packages) == ("python", ("six==1.16.0",))
+
+
+def test_an_included_file_that_is_too_large_is_refused_by_name(workbench: Workbench, upstream: Upstream) -> None:
+    """It was read whole first, up to what ends a command."""
+    upstream.git("rm", "-q", "go.mod")
+    upstream.write("pyproject.toml", b"[project]\nname = 'x'\n")
+    upstream.write("requirements.txt", b"six==1.16.0\n-r all.txt\n")
+    upstream.write("all.txt", b"#" * (READ_BYTES + 1))
+    upstream.commit()
+    (found,) = workbench.detect_profiles(str(upstream.root)).fetches
+    assert found.packages == ("six==1.16.0",)
+    assert [(entry.origin, entry.reason.value) for entry in found.refused] == [("all.txt", "limit")]
+
+
+def test_a_failure_to_read_manifests_is_no_empty_answer(
+    workbench: Workbench, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.git("rm", "-q", "go.mod")
+    upstream.write("Makefile.PL", b"WriteMakefile();\n")
+    upstream.commit()
+    for code in (ErrorCode.TIMEOUT, ErrorCode.NOT_FOUND):
+        failing = Mock(side_effect=SandboxError(code, "git did not end, or the clone is damaged"))
+        monkeypatch.setattr(wanted_packages, "plan_layer", failing)
+        with refused(code):
+            workbench.detect_profiles(str(upstream.root))
 
 
 def test_uncommitted_files_are_no_evidence(workbench: Workbench, upstream: Upstream) -> None:
