@@ -16,7 +16,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,8 @@ from sandbox.models.layers import Layer, Resolution
 from sandbox.private_folders import make_private
 from sandbox.store.home import Home, read_json, write_json
 
+LAYERS_LOCK = "layers"
+"""Held while a layer or a resolution is written."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 600.0, 86_400.0
 _LEFTOVER_S = 3600.0  # a tree is moved into place a moment before its record is written
 
@@ -94,15 +96,16 @@ class LayerStore:
         self._write("sources", digest, source, synced=False)
 
     def save_resolution(self, resolution: Resolution) -> None:
-        """Remember which layer a request led to."""
-        self._write("resolutions", resolution.request, resolution)
+        """Remember which layer a request led to. Under the lock of `remove_lost_resolutions`."""
+        with self.home.locked(LAYERS_LOCK):
+            self._write("resolutions", resolution.request, resolution)
 
     def publish_unless_known(self, layer: Layer, built: Path) -> Layer:
         """As `publish`, unless another builder published the layer of this key meanwhile. Returns the one in place.
 
         One that was built again, and ran short of something again, counts as tried once more.
         """
-        with self.home.locked("layers"):
+        with self.home.locked(LAYERS_LOCK):
             known = self.find(layer.key)
             if known is None:
                 self.publish(layer, built)
@@ -111,7 +114,7 @@ class LayerStore:
 
     def count_try(self, layer: Layer) -> None:
         """Note that a layer that is to be built again was not: the next try is later. Other layers stay as they are."""
-        with self.home.locked("layers"):
+        with self.home.locked(LAYERS_LOCK):
             if (known := self.find(layer.key)) is not None:
                 self._count_try(known)
 
@@ -150,10 +153,26 @@ class LayerStore:
         """The files of store/failed_fetches.py."""
         return sorted((self._root / "failures").glob("*.json"))
 
-    def list_lost_resolutions(self) -> list[Path]:
-        """The files of requests that led to a layer that is gone, or that cannot be read."""
-        found = {path: _read(path, Resolution) for path in sorted((self._root / "resolutions").glob("*.json"))}
-        return [path for path, one in found.items() if one is None or self.find(one.layer) is None]
+    def list_lost_resolutions(self, older_s: float) -> list[Path]:
+        """Files written so long ago, of requests that led to a layer that is gone, or that cannot be read."""
+        return [path for path in sorted((self._root / "resolutions").glob("*.json")) if self._is_lost(path, older_s)]
+
+    def remove_lost_resolutions(self, paths: Iterable[Path], older_s: float) -> None:
+        """Remove those that are still lost. The caller holds `LAYERS_LOCK`: a build may have saved one meanwhile, or
+        published its layer.
+        """
+        for path in paths:
+            if self._is_lost(path, older_s):
+                path.unlink(missing_ok=True)
+
+    def _is_lost(self, path: Path, older_s: float) -> bool:
+        try:
+            if time.time() - path.stat().st_mtime <= older_s:
+                return False
+        except FileNotFoundError:
+            return False
+        resolution = _read(path, Resolution)
+        return resolution is None or self.find(resolution.layer) is None
 
     def find_last_use(self, layer: Layer) -> datetime:
         """When a check last began to use a layer."""

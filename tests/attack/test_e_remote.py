@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from devtools import copied_clones
 from devtools.host_speed import slowness
 from sandbox.attack.harness.plumbing import Plumbing, naive_checkout
 from sandbox.errors import ErrorCode, SandboxError
@@ -42,6 +43,17 @@ def everything(arena: Arena) -> set[str]:
     """All names below the arena outside of the home and of scratch copies."""
     skip = {str(arena.home), str(arena.remote), str(arena.root / "naive")}
     return {str(p) for p in arena.root.rglob("*") if not any(str(p).startswith(s) for s in skip)}
+
+
+@pytest.fixture
+def no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A victim with a copied clone would fail."""
+    monkeypatch.setattr(copied_clones, "_copy_or_create", None)
+
+
+@pytest.mark.one_git
+def test_the_clone_that_is_attacked_is_no_copy(no_copies: None, arena: Arena) -> None:
+    assert arena.worktree.is_dir()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,12 +5,13 @@ manifests of a tree ask for. Without a limit each commit of an agent would leave
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from sandbox.models import TaskStatus
 from sandbox.store.failed_fetches import RECENT_S
-from sandbox.store.layers import LayerStore
+from sandbox.store.layers import LAYERS_LOCK, LayerStore
 from sandbox.store.records import list_tasks
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, list_folder
 from sandbox.workbench.reconciling.retention import age_s, size_of, unlink_all
@@ -30,10 +31,17 @@ def find_old_caches(reconciler: Reconciler) -> Iterator[Finding]:
         yield from _group(folder.name, old, "facts of commits")
     store = LayerStore(home)
     yield from _group("dependencies", [p for p in store.list_sources() if age_s(p) > oldest_s], "manifests of trees")
-    lost = [path for path in store.list_lost_resolutions() if age_s(path) > oldest_s]
-    yield from _group("dependencies", lost, "choices of packages without their layers")
+    lost = store.list_lost_resolutions(oldest_s)
+    for finding in _group("dependencies", lost, "choices of packages without their layers"):
+        remedy = partial(_remove_resolutions, store, lost, oldest_s)
+        yield replace(finding, remedy=remedy, locks=(LAYERS_LOCK,))
     failed = [path for path in store.list_failures() if age_s(path) > RECENT_S]
     yield from _group("dependencies", failed, "fetches that failed")
+
+
+def _remove_resolutions(store: LayerStore, paths: list[Path], older_s: float) -> str:
+    store.remove_lost_resolutions(paths, older_s)
+    return ""
 
 
 def _group(name: str, paths: list[Path], what: str) -> Iterator[Finding]:

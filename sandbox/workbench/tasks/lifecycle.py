@@ -28,6 +28,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch, require_branch_words
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
+from sandbox.workbench.tasks.only_copies import WorkRef
 from sandbox.workbench.tasks.task_refs import begin_deletion, find_branch, list_refs_without_work
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
@@ -70,6 +71,7 @@ _log = logging.getLogger(__name__)
 
 EDIT_WAIT_S = 10.0
 """How long an edit waits for another operation on the same task. Checks run longer, so they cause a conflict."""
+_SAVE_WAIT_S = 10.0  # for a write of a task's record, with memory reserved
 
 
 @dataclass(frozen=True)
@@ -366,26 +368,21 @@ def close_task(
             # The mount stays locked until the record says closed, or a reader would mount it again. No check runs, so
             # the files may go while the engine removes the idle container.
             guest = pool.submit(remove_guest, services, task_id)
-            is_closed = Future[bool]()
-            refs = pool.submit(_delete_refs_without_work, services, task, guest, is_closed) if delete else None
-            try:
-                if deletes_files:
-                    delete_files(site)
-                else:
-                    unmount_worktree(site)
-                guest.result()
-                if deletes_files:
-                    release_user(services, site.owner)
-                closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
-                if not has_worktree(site):
-                    closed["worktree_path"] = None
-                saved = save_task(services.home, task.model_copy(update=closed))
-                is_closed.set_result(True)
-            finally:
-                if not is_closed.done():
-                    is_closed.set_result(False)
-        if refs is not None:
-            refs.result()
+            refs = pool.submit(_list_refs_without_work, services, task) if delete else None
+            if deletes_files:
+                delete_files(site)
+            else:
+                unmount_worktree(site)
+            guest.result()
+            if deletes_files:
+                release_user(services, site.owner)
+            closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
+            if not has_worktree(site):
+                closed["worktree_path"] = None
+            saving = pool.submit(save_task, services.home, task.model_copy(update=closed))
+            if refs is not None:
+                _delete_refs_once_saved(services, task, refs.result(), saving)
+            saved = saving.result()
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
@@ -406,16 +403,25 @@ def find_local_branch(services: Services, task: Task) -> str | None:
         return None
 
 
-def _delete_refs_without_work(services: Services, task: Task, guest: Future[None], is_closed: Future[bool]) -> None:
-    """Delete the refs of a task, unless work exists only there. They are listed while `guest` is removed, and deleted
-    once the record says closed. The task is closed in any case: `gc` looks at them again.
+def _list_refs_without_work(services: Services, task: Task) -> tuple[WorkRef, ...]:
+    """The refs of a task; none if work exists only there, or the clone cannot be read: `gc` looks at them again."""
+    try:
+        return list_refs_without_work(services.repositories.open(task.repo_id)[1], task)
+    except SandboxError as error:
+        _log.info("the refs of %s were kept: %s", task.id, error.brief)
+        return ()
+
+
+def _delete_refs_once_saved(services: Services, task: Task, refs: Sequence[WorkRef], saving: Future[Task]) -> None:
+    """Delete the refs of a task once the record says closed. The task is closed in any case: `gc` looks at them again.
+
+    git starts while the record is written, and waits with its share of the memory. So it may wait for that only: a
+    write of one file, which reserves no memory.
     """
     try:
-        git = services.repositories.open(task.repo_id)[1]
-        refs = list_refs_without_work(git, task)
-        wait([guest])  # git's share of the memory is reserved as soon as it starts, and an engine may take its time
-        with begin_deletion(git, refs) as delete_refs:
-            if is_closed.result():
+        with begin_deletion(services.repositories.open(task.repo_id)[1], refs) as delete_refs:
+            wait([saving], _SAVE_WAIT_S)
+            if saving.done() and saving.exception() is None:
                 delete_refs()
     except SandboxError as error:
         _log.info("the refs of %s were kept: %s", task.id, error.brief)

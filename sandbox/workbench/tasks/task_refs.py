@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git.process import Git, GitResult
 from sandbox.git.refs import resolve_ref
 from sandbox.models import Task
@@ -42,12 +43,18 @@ def _name_refs(task: Task) -> tuple[str, str]:
 @contextmanager
 def begin_deletion(git: Git, refs: Sequence[WorkRef]) -> Iterator[Callable[[], None]]:
     """As `delete_refs`, when the function that is yielded is called: git has started by then. Without the call
-    every ref is kept.
+    every ref is kept. The caller calls it soon: git has reserved memory. Raises: as `Git.stream`; `quota_exceeded` if
+    this process has too many open files.
     """
     if not refs:
         yield lambda: None
         return
-    reading, writing = os.pipe()
+    try:
+        reading, writing = os.pipe()
+    except OSError as error:
+        raise translate_shortage(error) or SandboxError(
+            ErrorCode.INTERNAL, "A pipe to git cannot be made", details=str(error)
+        ) from error
     with (
         os.fdopen(writing, "wb") as pipe,
         os.fdopen(reading, "rb") as orders,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,17 @@ def test_another_state_of_the_remote_is_cloned(tmp_path: Path) -> None:
         source.write("f", b"two\n")
         commit = source.commit()
         assert cache_clones.refresh(tmp_path / "clones" / "second", access).commit == commit
+
+
+def test_another_thread_clones_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: this thread copies."""
+    access = access_to(str(remote(tmp_path / "one").root), tmp_path / "known_hosts")
+    with copied_clones(), ThreadPoolExecutor(1) as pool:
+        cache_clones.refresh(tmp_path / "clones" / "first", access)
+        monkeypatch.setattr(transport, "fetch", None)
+        cache_clones.refresh(tmp_path / "clones" / "second", access)
+        with pytest.raises(TypeError, match="not callable"):
+            pool.submit(cache_clones.refresh, tmp_path / "clones" / "third", access).result()
 
 
 def test_after_the_block_each_clone_is_made_by_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,17 +139,28 @@ def test_the_pod_has_the_socket_its_state_and_no_more() -> None:
 
 
 def test_what_the_compose_file_needs_to_run() -> None:
-    """Each was missing when it was first started. Docker mounts a tmpfs with `noexec`, publishes no port of a container
-    that has internal networks only, and makes a volume that is of root.
+    """Each was missing when it was first started. Docker mounts a tmpfs with `noexec`, and makes a volume that is of
+    root.
     """
     found = read(COMPOSE)
     server, worker = found["services"]["temporal"], found["services"]["worker"]
     assert [options.split(":")[1].split(",")[0] for options in worker["tmpfs"]] == ["exec"]
-    internal = {name for name, network in found["networks"].items() if network.get("internal")}
-    assert set(server["networks"]) - internal
-    assert set(server["networks"]) & set(worker["networks"]) <= internal, "the worker reaches it there"
     assert server["user"] == "0:0"
-    assert set(found) <= {"services", "networks", "volumes", "secrets"}, "Docker Compose 1.29 refuses `name`"
+    assert set(found) <= {"services", "volumes", "secrets"}, "Docker Compose 1.29 refuses `name`"
+
+
+def test_the_development_server_is_on_the_loopback_of_the_host() -> None:
+    """It has no access control. Before Docker 28 the neighbours of a host reach a port published to 127.0.0.1."""
+    services = read(COMPOSE)["services"]
+    assert not any({"ports", "expose", "networks"} & set(service) for service in services.values())
+    assert {service["network_mode"] for service in services.values()} == {"host"}
+    assert "--ip=127.0.0.1" in services["temporal"]["command"]
+    assert services["worker"]["environment"]["SANDBOX_CLUSTER_ADDRESS"] == "127.0.0.1:7233"
+
+
+def test_the_compose_project_has_its_name_by_either_version() -> None:
+    """Else an upgrade began with an empty volume: volumes are named by the project."""
+    assert COMPOSE.with_name(".env").read_text().splitlines()[-1] == "COMPOSE_PROJECT_NAME=space-sandbox"
 
 
 def test_settings_in_the_manifests_exist() -> None:
@@ -173,7 +184,6 @@ def test_the_compose_file_is_valid_and_complete() -> None:
     for name, service in found["services"].items():
         assert "privileged" not in service, name
         assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"]), name
-        assert set(service["networks"]) <= set(found["networks"]), name
         assert set(service.get("depends_on", ())) <= set(found["services"]), name
         assert {one["source"] for one in service.get("secrets", ())} <= set(found["secrets"]), name
         for volume in service["volumes"]:

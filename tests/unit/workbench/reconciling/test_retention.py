@@ -16,11 +16,15 @@ from sandbox.errors import ErrorCode
 from sandbox.git import maintenance
 from sandbox.git.process import Git
 from sandbox.models import Leftover, LeftoverAction, Task
+from sandbox.models.layers import Layer, Resolution
 from sandbox.store.home import Home, write_json
 from sandbox.store.journal_chain import sha256, walk_chain
+from sandbox.store.layers import LAYERS_LOCK, LayerStore
 from sandbox.store.records import save_task
 from sandbox.workbench import Workbench
 from sandbox.workbench.reconciling import clone_objects
+from sandbox.workbench.reconciling.old_caches import find_old_caches
+from sandbox.workbench.reconciling.reconciler import Reconciler
 from tests.unit.conftest import Upstream, refused
 
 KINDS = {"runs", "logs", "verdicts", "closed task", "journal", "old journal", "clone objects", "clone", "cache"}
@@ -46,6 +50,13 @@ def repo_id(opened: Callable[..., Workbench], upstream: Upstream) -> str:
     upstream.write("f", b"one\n")
     upstream.commit()
     return opened().clone(str(upstream.root)).repository.id
+
+
+@pytest.fixture
+def store_home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    return home
 
 
 def found(bench: Workbench, *, dry_run: bool = False) -> list[Leftover]:
@@ -394,3 +405,45 @@ def test_what_can_be_computed_again_goes_when_it_is_old(opened: Callable[..., Wo
     bench.collect()
     assert [path for path in (*old, *young, in_use) if path.exists()] == [*young, in_use]
     assert [left for left in found(bench) if left.kind == "cache"] == []
+
+
+@pytest.mark.parametrize("meanwhile", ["resolution", "layer", "nothing"])
+def test_a_choice_of_packages_that_a_build_saves_meanwhile_stays(
+    opened: Callable[..., Workbench], repo_id: str, meanwhile: str
+) -> None:
+    """Or whose layer it publishes. Control: without a build the choice goes."""
+    services = opened()._services
+    store = LayerStore(services.home)
+    fields = {"selection": "", "refused": (), "accesses": (), "resolved_at": datetime.now(UTC)}
+    resolution = Resolution(request="e" * 64, layer="f" * 64, **fields)
+    store.save_resolution(resolution)
+    path = services.home.repositories / f"dependencies/resolutions/{resolution.request}.json"
+    os.utime(path, (1, 1))
+    (finding,) = find_old_caches(Reconciler(services))
+    assert finding.locks == (LAYERS_LOCK,)
+    assert finding.remedy is not None
+    if meanwhile == "resolution":
+        store.save_resolution(resolution)
+    elif meanwhile == "layer":
+        built = services.home.repositories / "built"
+        built.mkdir()
+        layer = Layer(
+            key="f" * 64, ecosystem="python", packages=(), image_digest="sha256:1", platform="linux", runtime="runc",
+            folder="one", bytes=10, files=1, built_at=datetime.now(UTC), wall_time_s=1.0,
+        )  # fmt: skip
+        store.publish_unless_known(layer, built)
+    with services.home.locked(LAYERS_LOCK):
+        finding.remedy()
+    assert path.exists() is (meanwhile != "nothing")
+
+
+def test_a_choice_of_packages_is_saved_under_the_lock_that_its_removal_holds(store_home: Home) -> None:
+    """Else it could be removed between the look at its age and its removal."""
+    resolution = Resolution(
+        request="e" * 64, layer="f" * 64, selection="", refused=(), accesses=(), resolved_at=datetime.now(UTC)
+    )
+    with ThreadPoolExecutor(1) as pool:
+        with store_home.locked(LAYERS_LOCK):
+            saving = pool.submit(LayerStore(store_home).save_resolution, resolution)
+            assert not wait([saving], 0.2).done
+        saving.result(10.0)

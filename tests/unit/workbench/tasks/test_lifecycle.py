@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,17 +15,19 @@ import pytest
 
 from sandbox.checks.execute import CheckDirectories
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check, CheckRun, Verdict
+from sandbox.memory import PROCESS_BUDGET
+from sandbox.models import Check, CheckRun, Task, TaskStatus, Verdict
 from sandbox.store import records
-from sandbox.store.home import read_json
+from sandbox.store.home import Home, read_json
 from sandbox.workbench import Watch
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks import task_checks
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.repositories import stored_facts
-from sandbox.workbench.tasks import lifecycle
+from sandbox.workbench.tasks import lifecycle, task_refs
 from sandbox.workbench.tasks.only_copies import WorkRef, find_among
 from sandbox.workbench.tasks.task_refs import begin_deletion
+from sandbox.workbench.tasks.worktrees import delete_files
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -139,6 +143,61 @@ def test_refs_are_kept_when_the_task_cannot_be_closed(desk: Desk, monkeypatch: p
     assert [line for line in desk.refs() if desk.task.branch in line] == before != []
     desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
     assert [line for line in desk.refs() if desk.task.branch in line] == []
+
+
+def test_git_waits_with_its_memory_for_no_deletion_of_files(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile tree takes minutes, and eight such tasks would leave no memory for any other git."""
+    steps: list[str] = []
+    begins = threading.Event()
+
+    @contextmanager
+    def note_then_begin(*arguments: Any) -> Iterator[Callable[[], None]]:
+        steps.append("git starts")
+        begins.set()
+        with begin_deletion(*arguments) as delete:
+            assert PROCESS_BUDGET.free_bytes < PROCESS_BUDGET.total_bytes  # control: it does reserve
+            yield delete
+
+    def delete_slowly(site: Any) -> None:
+        begins.wait(0.5)
+        delete_files(site)
+        steps.append("files are gone")
+
+    monkeypatch.setattr(lifecycle, "begin_deletion", note_then_begin)
+    monkeypatch.setattr(lifecycle, "delete_files", delete_slowly)
+    desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
+    assert steps == ["files are gone", "git starts"]
+    assert [line for line in desk.refs() if desk.task.branch in line] == []
+
+
+def test_git_waits_with_its_memory_for_a_slow_disk_only_so_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refs are kept then, and the task is closed."""
+    ended = threading.Event()
+
+    @contextmanager
+    def begin_and_note_end(*arguments: Any) -> Iterator[Callable[[], None]]:
+        with begin_deletion(*arguments) as delete:
+            yield delete
+        ended.set()
+
+    def save_slowly(home: Home, task: Task) -> Task:
+        assert ended.wait(10.0)
+        return records.save_task(home, task)
+
+    monkeypatch.setattr(lifecycle, "_SAVE_WAIT_S", 0.05)
+    monkeypatch.setattr(lifecycle, "begin_deletion", begin_and_note_end)
+    monkeypatch.setattr(lifecycle, "save_task", save_slowly)
+    assert desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True).status is TaskStatus.CLOSED
+    assert [line for line in desk.refs() if desk.task.branch in line] != []
+
+
+def test_a_task_is_closed_without_a_pipe_to_git(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its refs are kept: `gc` deletes them later."""
+    full = Mock(pipe=Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+    monkeypatch.setattr(task_refs, "os", full)
+    assert desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True).status is TaskStatus.CLOSED
+    assert full.pipe.called
+    assert [line for line in desk.refs() if desk.task.branch in line] != []
 
 
 def test_a_branch_that_a_ref_of_the_remote_has_is_known_without_git() -> None:
