@@ -35,6 +35,7 @@ from sandbox.store.layers import LayerStore, draw_folder
 from sandbox.workbench.checks.callbacks import Watch, report_step
 from sandbox.workbench.checks.fetch import FetchRequest, fetch
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.layer_attempts import OTHER_HASH
 from sandbox.workbench.checks.run import build_room_recorder, new_run_id
 from sandbox.workbench.checks.shared_layers import open_shared_layers
 from sandbox.workbench.checks.step_rooms import StepRoom, open_step_room, run_step
@@ -157,6 +158,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
             f"An archive has another hash than the lock file says: {wrong[0]}",
             details="\n".join(wrong[:20]),
             hint="The registry serves other files than those that were locked. None of them was used.",
+            reason=OTHER_HASH,
         )
     return _Archives(staging, packages, selection, fetched.accesses)
 

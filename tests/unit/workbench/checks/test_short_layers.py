@@ -1,0 +1,104 @@
+"""A layer whose build ran short of something serves until a further build brings what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from sandbox.dependencies.layer_plan import LayerPlan
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.layers import Layer, Resolution, Shortage
+from sandbox.store.layers import LayerSource, LayerStore
+from sandbox.workbench import Watch, Workbench
+from sandbox.workbench.checks import layer_builds, layers
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.layer_attempts import OTHER_HASH
+from sandbox.workbench.checks.layers import TreeOfCommit, add_layers
+from sandbox.workbench.controller.services import Services
+from tests.unit.conftest import refused
+
+SETUP = GuestSetup("sha256:" + "0" * 64, "runc")
+TREE: Any = TreeOfCommit(None, "0" * 40, "0" * 40, "local-1")  # type: ignore[arg-type]  # nothing of it is read
+KEY = "a" * 64
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Services]:
+    with Workbench(tmp_path / "home", environ={"HOME": str(tmp_path)}) as workbench:
+        yield workbench._services
+
+
+def publish(store: LayerStore, key: str = KEY, **changed: Any) -> Layer:
+    """A layer that the request `r` led to. It ran short of memory an hour ago."""
+    built = store.home.repositories / f"rooms/{key[:4]}"
+    built.mkdir(parents=True)
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    fields: dict[str, Any] = {
+        "key": key,
+        "ecosystem": "python",
+        "packages": (),
+        "image_digest": "sha256:1",
+        "platform": "linux",
+        "runtime": "runc",
+        "folder": key[:32],
+        "bytes": 1,
+        "files": 1,
+        "built_at": an_hour_ago,
+        "wall_time_s": 1.0,
+        "shortage": Shortage(of=("memory",), tried_at=an_hour_ago),
+    }
+    layer = Layer(**fields | changed)
+    store.publish(layer, built)
+    store.save_resolution(
+        Resolution(request="r", layer=key, selection="", refused=(), accesses=(), resolved_at=layer.built_at)
+    )
+    return layer
+
+
+def add(services: Services, monkeypatch: pytest.MonkeyPatch, error: SandboxError, *, refresh: bool = False) -> Any:
+    """Add the layer of the request `r`, whose build ends with `error`."""
+
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(layer_builds, "build_layer", fail)
+    monkeypatch.setattr(layers, "_date_of", lambda _: datetime.now(UTC))
+    monkeypatch.setattr(layers, "_find_request", lambda *_: (LayerSource(request="r"), LayerPlan({})))
+    profile = services.policies.profiles["python"]
+    return add_layers(services, SETUP, profile, TREE, Watch(), refresh=refresh)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.QUOTA_EXCEEDED, ErrorCode.POLICY_VIOLATION, ErrorCode.INTERNAL])
+def test_a_further_build_that_fails_leaves_the_layer_in_use_and_counts(
+    services: Services, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    """No check needed that build. Control: a person's `--refresh` ends with the error."""
+    store = LayerStore(services.home)
+    publish(store)
+    assert [layer.key for layer in add(services, monkeypatch, SandboxError(code, "no")).layers] == [KEY]
+    known = store.find(KEY)
+    assert known is not None
+    assert known.shortage is not None
+    assert known.shortage.tries == 2
+    assert store.find_complete("r") is not None
+    with refused(code):
+        add(services, monkeypatch, SandboxError(code, "no"), refresh=True)
+
+
+def test_a_further_build_of_other_archives_than_the_locked_ones_ends_the_run(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(LayerStore(services.home))
+    with refused(ErrorCode.POLICY_VIOLATION):
+        add(services, monkeypatch, SandboxError(ErrorCode.POLICY_VIOLATION, "no", reason=OTHER_HASH))
+
+
+def test_a_complete_layer_is_not_in_the_way_of_an_error(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a build that was asked for."""
+    publish(LayerStore(services.home), shortage=None)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        add(services, monkeypatch, SandboxError(ErrorCode.QUOTA_EXCEEDED, "no"), refresh=True)
