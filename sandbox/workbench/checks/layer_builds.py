@@ -132,13 +132,15 @@ def find_shortage(run: CheckRun, said: Iterable[str]) -> tuple[Resource, ...]:
     return tuple(name for name in RESOURCES if name in found)
 
 
-def _with_shortage(layer: Layer, of: tuple[Resource, ...]) -> Layer:
+def _with_shortage(layer: Layer, of: tuple[Resource, ...], before: Layer | None) -> Layer:
     """The layer under a key of its own: another build of these archives may bring what is missing, and no verdict with
-    the one is an answer with the other.
+    the one is an answer with the other. `before`: what the request led to; the next build waits for its tries, too,
+    for each may lose another package.
     """
     missing = [layer.left_out, layer.without_extension]
     key = hashlib.sha256(json.dumps([layer.key, missing], sort_keys=True).encode()).hexdigest()
-    shortage = Shortage(of=of, tried_at=layer.built_at)
+    tries = 1 if before is None or before.shortage is None else before.shortage.tries + 1
+    shortage = Shortage(of=of, tries=tries, tried_at=layer.built_at)
     return layer.model_copy(update={"key": key, "shortage": shortage, "folder": draw_folder(key)})
 
 
@@ -219,6 +221,7 @@ def _install(
 ) -> Layer:
     """Install the archives in a guest without a way out, and publish what it wrote."""
     key, began = key_and_start
+    store = LayerStore(services.home)
     steps = find_steps(request.rule.ecosystem)
     recorder = build_room_recorder(services, replace(request.setup, layers=()), request.rule.ecosystem)
     check = _write_check(services, "install", steps.install)
@@ -257,9 +260,9 @@ def _install(
             )
             if short_of and (left_out or incomplete):
                 watch.building(f"The build ran short of {', '.join(short_of)}: what is missing is built again later")
-                layer = _with_shortage(layer, short_of)
+                layer = _with_shortage(layer, short_of, store.find_resolved(request.request))
             # other manifests may have led to the same packages meanwhile
-            return LayerStore(services.home).publish_unless_known(layer, built)
+            return store.publish_unless_known(layer, built)
 
 
 def _demand_of(archives: _Archives) -> Demand:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from sandbox.config import LayerSettings
 from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.layers import Layer, Resolution, Shortage
@@ -19,6 +22,7 @@ from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layer_attempts import OTHER_HASH
 from sandbox.workbench.checks.layers import TreeOfCommit, add_layers
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.reconciling.unused_layers import choose_unused
 from tests.unit.conftest import refused
 
 SETUP = GuestSetup("sha256:" + "0" * 64, "runc")
@@ -53,10 +57,13 @@ def publish(store: LayerStore, key: str = KEY, **changed: Any) -> Layer:
     }
     layer = Layer(**fields | changed)
     store.publish(layer, built)
-    store.save_resolution(
-        Resolution(request="r", layer=key, selection="", refused=(), accesses=(), resolved_at=layer.built_at)
-    )
+    resolve(store, key)
     return layer
+
+
+def resolve(store: LayerStore, key: str) -> None:
+    now = datetime.now(UTC)
+    store.save_resolution(Resolution(request="r", layer=key, selection="", refused=(), accesses=(), resolved_at=now))
 
 
 def add(services: Services, monkeypatch: pytest.MonkeyPatch, error: SandboxError, *, refresh: bool = False) -> Any:
@@ -102,3 +109,31 @@ def test_a_complete_layer_is_not_in_the_way_of_an_error(services: Services, monk
     publish(LayerStore(services.home), shortage=None)
     with refused(ErrorCode.QUOTA_EXCEEDED):
         add(services, monkeypatch, SandboxError(ErrorCode.QUOTA_EXCEEDED, "no"), refresh=True)
+
+
+def test_a_build_that_loses_another_package_waits_as_long_as_one_that_loses_the_same(services: Services) -> None:
+    """So a busy host does not fetch and install for hours. Control: after a complete layer the first try is counted."""
+    store, order = LayerStore(services.home), ("a", "b", "a")
+    before = publish(store, shortage=None)
+    tries: list[int] = []
+    for name in order:
+        complete = before.model_copy(update={"left_out": (f"{name}-1.tar.gz",), "built_at": datetime.now(UTC)})
+        built = store.home.repositories / f"rooms/{len(tries)}"
+        built.mkdir()
+        known = store.find_resolved("r")
+        layer = store.publish_unless_known(layer_builds._with_shortage(complete, ("memory",), known), built)
+        resolve(store, layer.key)
+        assert layer.shortage is not None
+        tries.append(layer.shortage.tries)
+    assert tries == [1, 2, 3]
+
+
+@pytest.mark.parametrize("hours", [2, 0], ids=["idle", "in use"])
+def test_gc_takes_a_short_layer_that_a_later_build_replaced(services: Services, hours: int) -> None:
+    """Control: not the one that replaced it, nor one that a check was given a moment ago."""
+    store = LayerStore(services.home)
+    old, new = publish(store), publish(store, "b" * 64)
+    for layer in (old, new):
+        then = time.time() - 3600 * hours
+        os.utime(store.tree(layer).with_name(f"{layer.folder}.lock"), (then, then))
+    assert [layer.key for layer, _ in choose_unused(store, LayerSettings())] == ([old.key] if hours else [])
