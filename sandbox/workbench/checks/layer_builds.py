@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -121,15 +121,19 @@ def compute_key(request: BuildRequest, packages: tuple[LayerPackage, ...]) -> st
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def find_shortage(run: CheckRun, said: Iterable[str]) -> tuple[Resource, ...]:
-    """What an install ran short of: by the kernel, or by the words of what it built. Pure.
+def find_shortage(run: CheckRun, workspace: Path, missing: Sequence[str]) -> tuple[Resource, ...]:
+    """What an install ran short of: by the kernel, which does not say for which archive, or by the words of an archive
+    that is `missing`. One that succeeded in a later round lacks nothing.
 
     A process that the kernel killed for its memory fails the whole install.
     """
-    found = set(said)
+    if not missing:
+        return ()
+    lines = {f"{resource} {file}": resource for resource in RESOURCES for file in missing}
+    found = {lines[line] for line in _read_known_lines(workspace / SHORT_OF, lines)}
     if run.usage.forks_refused:
         found.add("processes")
-    return tuple(name for name in RESOURCES if name in found)
+    return tuple(resource for resource in RESOURCES if resource in found)
 
 
 def _with_shortage(layer: Layer, of: tuple[Resource, ...], before: Layer | None) -> Layer:
@@ -237,7 +241,7 @@ def _install(
         left_out, incomplete = (
             _read_known_lines(directories.workspace / name, files) for name in (LEFT_OUT, WITHOUT_EXTENSION)
         )
-        short_of = find_shortage(run, _read_known_lines(directories.workspace / SHORT_OF, RESOURCES))
+        short_of = find_shortage(run, directories.workspace, (*left_out, *incomplete))
         if left_out:
             watch.building(f"Left out of the layer, because it cannot be built: {', '.join(left_out)}")
         if incomplete:
@@ -258,7 +262,7 @@ def _install(
                 built_at=datetime.now(UTC),
                 wall_time_s=round(time.monotonic() - began, 3),
             )
-            if short_of and (left_out or incomplete):
+            if short_of:
                 watch.building(f"The build ran short of {', '.join(short_of)}: what is missing is built again later")
                 layer = _with_shortage(layer, short_of, store.find_resolved(request.request))
             # other manifests may have led to the same packages meanwhile

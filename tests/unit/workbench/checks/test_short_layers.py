@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -137,3 +138,23 @@ def test_gc_takes_a_short_layer_that_a_later_build_replaced(services: Services, 
         then = time.time() - 3600 * hours
         os.utime(store.tree(layer).with_name(f"{layer.folder}.lock"), (then, then))
     assert [layer.key for layer, _ in choose_unused(store, LayerSettings())] == ([old.key] if hours else [])
+
+
+@pytest.mark.parametrize(
+    ("missing", "refused_forks", "short_of"),
+    [
+        (("full-1.tar.gz",), 0, ("memory", "disk")),
+        (("broken-1.tar.gz",), 0, ()),
+        (("broken-1.tar.gz",), 1, ("processes",)),
+        ((), 1, ()),
+    ],
+    ids=["short", "another one is", "by the kernel", "nothing is missing"],
+)
+def test_a_layer_is_short_of_what_its_missing_archives_ran_short_of(
+    tmp_path: Path, missing: tuple[str, ...], refused_forks: int, short_of: tuple[str, ...]
+) -> None:
+    """Not of what one ran short of that a later round built."""
+    lines = ["disk full-1.tar.gz", "memory full-1.tar.gz", "disk built-1.tar.gz", "processes", "x full-1.tar.gz"]
+    (tmp_path / "short-of.txt").write_text("\n".join(lines))
+    run: Any = SimpleNamespace(usage=SimpleNamespace(forks_refused=refused_forks))
+    assert layer_builds.find_shortage(run, tmp_path, missing) == short_of
