@@ -302,7 +302,7 @@ def test_s162_attributes_of_files_are_part_of_the_limit(
 ) -> None:
     """In a home whose checks are watched. Control: uncounted, 20 MB are stored with a limit of 8 MiB."""
     if not is_counted:
-        monkeypatch.setattr(AttributeCount, "measure", lambda *_: 0)
+        monkeypatch.setattr(AttributeCount, "measure", lambda *_: ())
     argv, watched = ("perl", "-e", WITH_ATTRIBUTES), {"disk": "watch"}
     run = run_in_home(btrfs_host, "home", argv, limits=SMALL, workspaces=watched)
     if is_counted:
