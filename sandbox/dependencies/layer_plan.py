@@ -68,7 +68,8 @@ class EcosystemSteps:
     The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
     `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them, and in
     `without-extension.txt` those that it built without an optional part that does not compile; in `short-of.txt` what
-    those ran short of, by their own words: a line each. `may_be_empty`: the image may have all that is asked for.
+    archives ran short of, by their own words: lines `resource archive`. `may_be_empty`: the image may have all that is
+    asked for.
     """
 
     manifests: tuple[str, ...]

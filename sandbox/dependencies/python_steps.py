@@ -31,7 +31,8 @@ exec pip download -q --no-deps --only-binary :all: --require-hashes --dest wheel
 
 # A source distribution that cannot be built is left out, and the layer says so; they may need each other. Some go on
 # without an extension that does not compile: the log has the warnings of setuptools, and of those that copy MarkupSafe.
-# What it ran short of is noted: the kernel counts no full disk, and no memory that was refused.
+# What it ran short of is noted with its name, for it may succeed in a later round: the kernel counts no full disk, and
+# no memory that was refused.
 _INSTALL_SCRIPT = """
 set -eu
 uv venv -q --relocatable --no-project --python /usr/bin/python3 layer
@@ -40,9 +41,9 @@ install() {
         --python layer/bin/python "$@"
 }
 note_shortage() {
-    ! grep -q 'No space left on device' one.log || echo disk >>short-of.txt
-    ! grep -Eq 'Cannot allocate memory|MemoryError|out of memory' one.log || echo memory >>short-of.txt
-    ! grep -Eq 'Resource temporarily unavailable|start new thread' one.log || echo processes >>short-of.txt
+    ! grep -q 'No space left on device' one.log || echo "disk $1" >>short-of.txt
+    ! grep -Eq 'Cannot allocate memory|MemoryError|out of memory' one.log || echo "memory $1" >>short-of.txt
+    ! grep -Eq 'Resource temporarily unavailable|start new thread' one.log || echo "processes $1" >>short-of.txt
 }
 sources=
 for archive in wheels/*; do
@@ -63,11 +64,11 @@ while [ -n "$sources" ] && [ -n "$more" ]; do
             more=1
             if grep -Eq 'building extension .* failed|extension could not be compiled' one.log; then
                 echo "${archive#wheels/}" >>without-extension.txt
-                note_shortage
+                note_shortage "${archive#wheels/}"
             fi
         else
             cat one.log >>build.log
-            note_shortage
+            note_shortage "${archive#wheels/}"
             sources="$sources $archive"
         fi
     done

@@ -67,7 +67,8 @@ def is_full(room: FreeSpace) -> bool:
 
 
 def measure_disk_use(root: Path, since_ns: int = 0, *, one_device: bool = False) -> Generator[DiskUse]:
-    """Disk use of each name below `root`, one by one. Close the iterator if you do not read it to the end.
+    """Disk use of each name below `root`, one by one; after a name its attributes, some at a time. Close the iterator
+    if you do not read it to the end.
 
     Only files changed at `since_ns` or later count, by the kernel's change time, which no guest can set. Files that
     cannot be examined count as zero. `one_device`: what is mounted below `root` does not count. Raises: `TooDeepError`.
@@ -77,8 +78,9 @@ def measure_disk_use(root: Path, since_ns: int = 0, *, one_device: bool = False)
         if info.st_ctime_ns < since_ns:
             yield DiskUse()
             continue
-        used, more = disk_use_of(info), attributes.measure(folder, name)
-        yield DiskUse(used.bytes + more, used.files) if more else used
+        yield disk_use_of(info)
+        for more in attributes.measure(folder, name, info):
+            yield DiskUse(more)
 
 
 def disk_use_of(info: os.stat_result) -> DiskUse:

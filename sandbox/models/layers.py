@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from pydantic import Field
+
 from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.egress import EgressAccess
 from sandbox.models.ids import ObjectId, TaskId
@@ -55,7 +57,8 @@ class Layer(Model):
 
     `folder`: its name on disk. `bytes`, `files`: of its content. `left_out`: archives that could not be built.
     `without_extension`: archives whose optional extension did not compile; they are used without it. `shortage`: why
-    another build may bring what is missing; then the key also covers what that is.
+    another build may bring what is missing; then the key also covers what that is. A record without one has no such
+    field: older controllers of the home refuse records with fields that they do not know, and delete the tree.
     """
 
     key: str
@@ -63,7 +66,7 @@ class Layer(Model):
     packages: tuple[LayerPackage, ...]
     left_out: tuple[str, ...] = ()
     without_extension: tuple[str, ...] = ()
-    shortage: Shortage | None = None
+    shortage: Shortage | None = Field(default=None, exclude_if=lambda value: value is None)
     image_digest: str
     platform: str
     runtime: str

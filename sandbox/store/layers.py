@@ -103,14 +103,15 @@ class LayerStore:
     def publish_unless_known(self, layer: Layer, built: Path) -> Layer:
         """As `publish`, unless another builder published the layer of this key meanwhile. Returns the one in place.
 
-        One that was built again, and ran short of something again, counts as tried once more.
+        One that was built again, and ran short of something again, counts as tried once more, and at least as often as
+        `layer`.
         """
         with self.home.locked(LAYERS_LOCK):
             known = self.find(layer.key)
             if known is None:
                 self.publish(layer, built)
                 return layer
-            return self._count_try(known) if layer.shortage is not None else known
+            return known if layer.shortage is None else self._count_try(known, layer.shortage.tries)
 
     def count_try(self, layer: Layer) -> None:
         """Note that a layer that is to be built again was not: the next try is later. Other layers stay as they are."""
@@ -118,10 +119,10 @@ class LayerStore:
             if (known := self.find(layer.key)) is not None:
                 self._count_try(known)
 
-    def _count_try(self, layer: Layer) -> Layer:
+    def _count_try(self, layer: Layer, at_least: int = 0) -> Layer:
         if layer.shortage is None:
             return layer
-        update = {"tries": layer.shortage.tries + 1, "tried_at": datetime.now(UTC)}
+        update = {"tries": max(layer.shortage.tries + 1, at_least), "tried_at": datetime.now(UTC)}
         counted = layer.model_copy(update={"shortage": layer.shortage.model_copy(update=update)})
         self._write("layers", counted.key, counted)
         return counted
@@ -144,6 +145,10 @@ class LayerStore:
         """The requests that led to a layer."""
         found = (_read(path, Resolution) for path in sorted((self._root / "resolutions").glob("*.json")))
         return [resolution for resolution in found if resolution is not None and resolution.layer == key]
+
+    def is_replaced(self, layer: Layer) -> bool:
+        """Whether the build of a layer ran short of something, and a later build gave its requests another layer."""
+        return layer.shortage is not None and not self.list_resolutions(layer.key)
 
     def list_sources(self) -> list[Path]:
         """The files of `find_source`: one for each tree whose manifests were read."""

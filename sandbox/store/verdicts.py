@@ -14,7 +14,7 @@ import json
 import logging
 from datetime import datetime, timedelta
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from sandbox.errors import SandboxError, describe_briefly
 from sandbox.models import Check, CheckRun, Model, ObjectId, ServiceSetup, Verdict
@@ -38,7 +38,8 @@ class Binding(Model):
     None if it had a uid of its own. `after`: key of the previous check in the same room, which in turn binds the checks
     before it; '' for the first. Their output is the input of this check. `compiler_cache`: its compilers could take
     results of the default branch's rooms, so it was not compiled from scratch; `compiler_cache_of`: of that repository.
-    `submodules_with_lfs`: remotes of submodules that had their files of Git LFS, by their own settings.
+    `submodules_with_lfs`: remotes of submodules that had their files of Git LFS, by their own settings; a record
+    without any has no such field, which older controllers of the home would refuse.
     """
 
     version: int = KEY_VERSION
@@ -52,7 +53,7 @@ class Binding(Model):
     services: tuple[ServiceSetup, ...] = ()
     submodules: bool = False
     lfs: bool = False
-    submodules_with_lfs: tuple[str, ...] = ()
+    submodules_with_lfs: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     user: tuple[int, int] | None
     after: str = ""
     compiler_cache: bool = False
@@ -65,8 +66,8 @@ class Binding(Model):
         for name in ("compiler_cache", "compiler_cache_of"):  # as before there was one: those are from scratch, too
             if not document[name]:
                 del document[name]
-        if not self.submodules and not self.submodules_with_lfs:  # as before it was part of the key
-            del document["submodules_with_lfs"]
+        if self.submodules:  # else as before it was part of the key
+            document["submodules_with_lfs"] = list(self.submodules_with_lfs)
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.requirement import unavailable
 from sandbox.checks.disk_watch import DiskWatch, FreeSpaceFloor
 from sandbox.engine.connection import DockerEngine
 from sandbox.files.attributes import AttributeCount
@@ -287,11 +288,11 @@ def btrfs_host(engine: DockerEngine, tmp_path: Path) -> Iterator[Path]:
     with image.open("wb") as stream:
         stream.truncate(400 * MIB)
     if (program := shutil.which("mkfs.btrfs", path="/usr/sbin:/sbin:/usr/bin")) is None:
-        pytest.skip("no mkfs.btrfs: apt-get install btrfs-progs")
+        unavailable("no mkfs.btrfs: scripts/setup tools")
     subprocess.run([program, "-q", str(image)], check=True)
     mounted = subprocess.run(["mount", "-o", "loop", str(image), str(place)], check=False, capture_output=True)
     if mounted.returncode:
-        pytest.skip("this kernel has no btrfs")
+        unavailable(f"no btrfs can be mounted: {mounted.stderr.decode(errors='replace')}")
     yield place
     unmount_below(tmp_path)
 
@@ -302,7 +303,7 @@ def test_s162_attributes_of_files_are_part_of_the_limit(
 ) -> None:
     """In a home whose checks are watched. Control: uncounted, 20 MB are stored with a limit of 8 MiB."""
     if not is_counted:
-        monkeypatch.setattr(AttributeCount, "measure", lambda *_: 0)
+        monkeypatch.setattr(AttributeCount, "measure", lambda *_: ())
     argv, watched = ("perl", "-e", WITH_ATTRIBUTES), {"disk": "watch"}
     run = run_in_home(btrfs_host, "home", argv, limits=SMALL, workspaces=watched)
     if is_counted:

@@ -18,6 +18,9 @@ FETCH_FAILURES = frozenset({ErrorCode.NETWORK_ERROR, ErrorCode.EGRESS_REFUSED, E
 STOPPED = "stopped"
 """The `reason` of the error of an attempt that its caller stopped."""
 
+OTHER_HASH = "other_hash"
+"""The `reason` of the error of an archive that differs from the lock file's: no other layer stands in for it."""
+
 _WAIT_S = 1800.0  # a fetch and an install at their deadlines take 1,500 s
 _LOOK_S = 0.25
 

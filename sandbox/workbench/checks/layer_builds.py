@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -35,6 +35,7 @@ from sandbox.store.layers import LayerStore, draw_folder
 from sandbox.workbench.checks.callbacks import Watch, report_step
 from sandbox.workbench.checks.fetch import FetchRequest, fetch
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.layer_attempts import OTHER_HASH
 from sandbox.workbench.checks.run import build_room_recorder, new_run_id
 from sandbox.workbench.checks.shared_layers import open_shared_layers
 from sandbox.workbench.checks.step_rooms import StepRoom, open_step_room, run_step
@@ -120,24 +121,30 @@ def compute_key(request: BuildRequest, packages: tuple[LayerPackage, ...]) -> st
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def find_shortage(run: CheckRun, said: Iterable[str]) -> tuple[Resource, ...]:
-    """What an install ran short of: by the kernel, or by the words of what it built. Pure.
+def find_shortage(run: CheckRun, workspace: Path, missing: Sequence[str]) -> tuple[Resource, ...]:
+    """What an install ran short of: by the kernel, which does not say for which archive, or by the words of an archive
+    that is `missing`. One that succeeded in a later round lacks nothing.
 
     A process that the kernel killed for its memory fails the whole install.
     """
-    found = set(said)
+    if not missing:
+        return ()
+    lines = {f"{resource} {file}": resource for resource in RESOURCES for file in missing}
+    found = {lines[line] for line in _read_known_lines(workspace / SHORT_OF, lines)}
     if run.usage.forks_refused:
         found.add("processes")
-    return tuple(name for name in RESOURCES if name in found)
+    return tuple(resource for resource in RESOURCES if resource in found)
 
 
-def _with_shortage(layer: Layer, of: tuple[Resource, ...]) -> Layer:
+def _with_shortage(layer: Layer, of: tuple[Resource, ...], before: Layer | None) -> Layer:
     """The layer under a key of its own: another build of these archives may bring what is missing, and no verdict with
-    the one is an answer with the other.
+    the one is an answer with the other. `before`: what the request led to; the next build waits for its tries, too,
+    for each may lose another package.
     """
     missing = [layer.left_out, layer.without_extension]
     key = hashlib.sha256(json.dumps([layer.key, missing], sort_keys=True).encode()).hexdigest()
-    shortage = Shortage(of=of, tried_at=layer.built_at)
+    tries = 1 if before is None or before.shortage is None else before.shortage.tries + 1
+    shortage = Shortage(of=of, tries=tries, tried_at=layer.built_at)
     return layer.model_copy(update={"key": key, "shortage": shortage, "folder": draw_folder(key)})
 
 
@@ -157,6 +164,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
             f"An archive has another hash than the lock file says: {wrong[0]}",
             details="\n".join(wrong[:20]),
             hint="The registry serves other files than those that were locked. None of them was used.",
+            reason=OTHER_HASH,
         )
     return _Archives(staging, packages, selection, fetched.accesses)
 
@@ -217,6 +225,7 @@ def _install(
 ) -> Layer:
     """Install the archives in a guest without a way out, and publish what it wrote."""
     key, began = key_and_start
+    store = LayerStore(services.home)
     steps = find_steps(request.rule.ecosystem)
     recorder = build_room_recorder(services, replace(request.setup, layers=()), request.rule.ecosystem)
     check = _write_check(services, "install", steps.install)
@@ -232,7 +241,7 @@ def _install(
         left_out, incomplete = (
             _read_known_lines(directories.workspace / name, files) for name in (LEFT_OUT, WITHOUT_EXTENSION)
         )
-        short_of = find_shortage(run, _read_known_lines(directories.workspace / SHORT_OF, RESOURCES))
+        short_of = find_shortage(run, directories.workspace, (*left_out, *incomplete))
         if left_out:
             watch.building(f"Left out of the layer, because it cannot be built: {', '.join(left_out)}")
         if incomplete:
@@ -253,11 +262,11 @@ def _install(
                 built_at=datetime.now(UTC),
                 wall_time_s=round(time.monotonic() - began, 3),
             )
-            if short_of and (left_out or incomplete):
+            if short_of:
                 watch.building(f"The build ran short of {', '.join(short_of)}: what is missing is built again later")
-                layer = _with_shortage(layer, short_of)
+                layer = _with_shortage(layer, short_of, store.find_resolved(request.request))
             # other manifests may have led to the same packages meanwhile
-            return LayerStore(services.home).publish_unless_known(layer, built)
+            return store.publish_unless_known(layer, built)
 
 
 def _demand_of(archives: _Archives) -> Demand:

@@ -33,7 +33,7 @@ from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.store.records import find_task
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
-from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, STOPPED, attempt
+from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, OTHER_HASH, STOPPED, attempt
 from sandbox.workbench.checks.verdict_keys import PLATFORM
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_profile
@@ -118,8 +118,9 @@ def add_layers(
 
     `refresh`: choose the packages anew, also for manifests that led to a layer before. When packages cannot be fetched,
     or could not a few minutes ago, the checks run without the layer, or with the one that is there; `watch.building`
-    and `watch.warn` say why. Raises: `policy_violation` for a package with another hash than the lock file's; as
-    `build_layer`.
+    and `watch.warn` say why. If the build of the one that is there ran short of something and a further build fails,
+    for any reason, they run with the one that is there, too. Raises: `policy_violation` for a package with another
+    hash than the lock file's; as `build_layer`.
     """
     if services.surface.actor is Actor.AGENT or services.settings.layers.fetch == "never":
         return add_known_layers(services, setup, profile, tree)
@@ -132,8 +133,9 @@ def add_layers(
         except SandboxError as error:
             store = LayerStore(services.home)
             known = store.find_resolved(request)
-            again = known is not None and known.shortage is not None and error.code is ErrorCode.INTERNAL
-            if error.code not in FETCH_FAILURES and error.reason != STOPPED and not again:
+            is_optional = not refresh and known is not None and known.shortage is not None
+            serves = is_optional and error.reason != OTHER_HASH
+            if error.code not in FETCH_FAILURES and error.reason != STOPPED and not serves:
                 raise
             if known is not None:
                 store.count_try(known)

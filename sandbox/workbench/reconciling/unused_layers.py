@@ -14,9 +14,13 @@ from sandbox.models.layers import Layer
 from sandbox.store.layers import LayerStore
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler
 
+_REPLACED = timedelta(hours=1)  # a check that was given the layer a moment ago has not begun to use it yet
+
 
 def find_unused_layers(reconciler: Reconciler) -> Iterator[Finding]:
-    """Layers past `layers.keep_days` or `layers.max_bytes`; what builds and removals left. None that checks use."""
+    """Layers past `layers.keep_days` or `layers.max_bytes`, or that later builds replaced; what builds and removals
+    left. None that checks use.
+    """
     store = LayerStore(reconciler.services.home)
     for layer, note in choose_unused(store, reconciler.services.settings.layers):
         remove = partial(remove_if_unused, store, layer, store.find_last_use(layer))
@@ -27,12 +31,14 @@ def find_unused_layers(reconciler: Reconciler) -> Iterator[Finding]:
 
 def choose_unused(store: LayerStore, settings: LayerSettings) -> Iterator[tuple[Layer, str]]:
     """The layers to remove, and why. Those that were used last are kept first."""
-    oldest = datetime.now(UTC) - timedelta(days=settings.keep_days)
-    total = 0
+    now = datetime.now(UTC)
+    oldest, total = now - timedelta(days=settings.keep_days), 0
     for layer in store.list_layers():
         total += layer.bytes
         if store.find_last_use(layer) < oldest:
             yield layer, f"not used for {settings.keep_days:g} days"
+        elif store.find_last_use(layer) < now - _REPLACED and store.is_replaced(layer):
+            yield layer, "its build ran short of something, and a later build replaced it"
         elif total > settings.max_bytes:
             yield layer, "the layers have more than layers.max_bytes together"
 

@@ -71,6 +71,27 @@ def test_s162_attributes_count_where_they_are_in_no_block(tmp_path: Path) -> Non
         assert (folder / "f").lstat().st_blocks == 0, "void"
         assert 40_000 <= used(folder).bytes - before.bytes < 42_000
         assert used(folder).files == before.files == 2
+        for number in range(20):
+            (folder / f"name{number}").hardlink_to(folder / "f")
+        assert 40_000 <= used(folder).bytes - before.bytes < 42_000, "those of a file with several names count once"
+
+
+def test_s162_a_file_of_many_attributes_is_measured_in_parts_and_none_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch looks at its clock between them. 7,000 attributes of 16 KiB were read in one go."""
+    with small_file_system(tmp_path / "small", 16 * MIB) as folder:
+        (folder / "f").touch()
+        try:
+            for number in range(200):
+                os.setxattr(folder / "f", f"user.a{number}", b"x" * 1000)
+        except OSError:
+            unavailable("no attributes on tmpfs: Linux 6.6")
+        monkeypatch.setattr(os, "getxattr", Mock(side_effect=AssertionError))
+        parts = list(measure_disk_use(folder))
+    assert 200_000 <= sum(part.bytes for part in parts) < 220_000
+    assert max(part.bytes for part in parts) < 40_000
+    assert sum(part.files for part in parts) == 1
 
 
 @pytest.mark.parametrize("number", [errno.E2BIG, errno.ERANGE])

@@ -107,3 +107,35 @@ def test_no_build_of_a_package_can_run_in_a_fetch() -> None:
     ]
     assert len(commands) == 2
     assert all("--only-binary :all:" in line for line in commands)
+
+
+UV = """#!/bin/sh
+case "$*" in
+venv*) mkdir layer; exit ;;
+pip*) exit ;;
+esac
+for archive; do :; done # the last argument
+case $archive in
+*/first-1.tar.gz) [ ! -e tried ] || exit 0; touch tried; echo 'No space left on device'; exit 1 ;;
+*/helped-1.tar.gz) mkdir built; touch built/h.whl; exit ;;
+*/full-1.tar.gz) echo 'OSError: [Errno 28] No space left on device'; exit 1 ;;
+esac
+echo 'no such module'
+exit 1
+"""
+
+
+def test_what_an_archive_ran_short_of_is_noted_with_its_name(tmp_path: Path) -> None:
+    """`first` runs short in the first round and is built in the second one, which `helped` brings about."""
+    (tmp_path / "wheels").mkdir()
+    for name in ("broken", "first", "full", "helped"):
+        (tmp_path / f"wheels/{name}-1.tar.gz").touch()
+    (tmp_path / "bin").mkdir()
+    uv = tmp_path / "bin/uv"
+    uv.write_text(UV)
+    uv.chmod(0o755)
+    path = f"{uv.parent}:/usr/bin:/bin"
+    subprocess.run(["sh", "-c", steps.STEPS.install.script], cwd=tmp_path, env={"PATH": path}, check=True)
+    assert (tmp_path / "left-out.txt").read_text().split() == ["broken-1.tar.gz", "full-1.tar.gz"]
+    noted = set((tmp_path / "short-of.txt").read_text().splitlines())
+    assert noted == {"disk first-1.tar.gz", "disk full-1.tar.gz"}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import time
 from datetime import UTC, datetime, timedelta
@@ -48,6 +49,17 @@ def test_a_layer_is_found_by_its_key_and_by_its_request(store: LayerStore) -> No
     assert store.find(KEY) == layer
     assert (store.tree(layer) / "file").read_text() == "x"
     assert store.find_resolved("r") == layer
+
+
+def test_an_older_controller_reads_the_record_of_a_complete_layer(store: LayerStore) -> None:
+    """It refuses unknown fields, and takes a tree without a record for a leftover. Control: a short one says so."""
+    layer = publish(store)
+    path = store.home.repositories / f"dependencies/layers/{KEY}.json"
+    stored = json.loads(path.read_text())
+    assert set(stored) == {"schema_version", *Layer.model_fields} - {"shortage"}
+    short = layer.model_copy(update={"shortage": Shortage(of=("memory",), tried_at=layer.built_at)})
+    store._write("layers", KEY, short)
+    assert store.find(KEY) == short
 
 
 def test_a_layer_whose_build_ran_short_is_built_again_later_and_later(store: LayerStore) -> None:

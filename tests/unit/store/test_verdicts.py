@@ -125,12 +125,23 @@ def with_another(where: tuple[Any, ...]) -> Binding:
     pytest.fail(f"no other value is known for {where}")
 
 
-BOUND = leaves(BINDING.model_dump(mode="json"))
+BOUND = leaves(BINDING.model_dump(mode="json") | {"submodules_with_lfs": []})
 
 
 @pytest.mark.parametrize("where", BOUND, ids=[".".join(map(str, leaf)) for leaf in BOUND])
 def test_whatever_changes_in_a_binding_changes_its_key(where: tuple[Any, ...]) -> None:
     assert with_another(where).key != BINDING.key
+
+
+def test_an_older_controller_reads_what_it_could_have_written(home: Home) -> None:
+    """It refuses unknown fields. Control: a binding with remotes of submodules has another key, and says which."""
+    save_verdict(home, BINDING, made())
+    stored = json.loads(home.verdict(BINDING.key).read_text())["binding"]
+    assert set(stored) == set(Binding.model_fields) - {"submodules_with_lfs"}
+    with_lfs = BINDING.model_copy(update={"submodules": True, "submodules_with_lfs": ("https://h/a/b",)})
+    save_verdict(home, with_lfs, made())
+    assert json.loads(home.verdict(with_lfs.key).read_text())["binding"]["submodules_with_lfs"] == ["https://h/a/b"]
+    assert find_verdict(home, with_lfs) is not None
 
 
 def test_every_field_of_a_check_and_its_limits_is_bound() -> None:
