@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
 from sandbox.git import new_commits, objects, process
-from sandbox.git.entries import REGULAR, Content, TreeChange
+from sandbox.git.entries import REGULAR, Content, StoredCommit, TreeChange
 from sandbox.git.failures import out_of_memory_error
 from sandbox.git.process import Git
 from sandbox.git.trees import few_changes, few_commits
@@ -33,7 +33,7 @@ FEW = {
 }
 
 
-def commit(git: Git, parent: str, changes: list[TreeChange]) -> new_commits.StoredCommit:
+def commit(git: Git, parent: str, changes: list[TreeChange]) -> StoredCommit:
     return new_commits.build_commit(git, parent, changes, "x\n", IDENTITY)
 
 
