@@ -130,6 +130,21 @@ def test_git_without_enough_memory_leaves_it_to_fast_import(
     assert "fast-import" in started
 
 
+def test_a_comparison_without_enough_memory_leaves_it_to_fast_import_after_objects_were_stored(
+    upstream: Upstream, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, git = committed(upstream, BASE), Git(upstream.git_dir)
+
+    def refuse(*_: object) -> None:
+        raise out_of_memory_error("cat-file", "")
+
+    monkeypatch.setattr(few_commits, "_compare_stored", refuse)
+    assert few_commits.store_changes(git, base, [put(b"a", b"left")]) is None
+    assert loose(upstream.git_dir, hash_object(b"blob", b"left", 20).hex()).exists()
+    assert leaves(upstream, commit(git, base, [drop(b"a")]).tree).keys() == BASE.keys() - {b"a"}
+    assert "fast-import" in started
+
+
 @pytest.mark.parametrize("before", ["", '"$@" <&0; '], ids=["at once", "when all is stored"])
 def test_a_git_that_is_killed_leaves_an_error_and_the_next_commit_is_made(
     upstream: Upstream, monkeypatch: pytest.MonkeyPatch, before: str
