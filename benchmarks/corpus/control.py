@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -27,9 +28,10 @@ from devtools.published import npm_registry, pypi_index
 from sandbox.checks.report import read_report
 from sandbox.models import Report
 
-Control = Literal["fails", "passes", "not started", "stopped"]
-"""`fails`: with at least the same failures. `passes`: without one of them. `not started`: before its first test, by its
-installation or by the engine. `stopped`: at its deadline, or by the limit of memory.
+Control = Literal["fails", "passes", "unknown", "not started", "stopped"]
+"""`fails`: with at least the same failures. `passes`: without one of them. `unknown`: it fails, but the run names no
+failure, and its first error is not in the control's output. `not started`: before its first test, by its installation
+or by the engine. `stopped`: at its deadline, or by the limit of memory.
 """
 
 _PROFILES = Path(__file__).parents[2] / "policies" / "profiles"
@@ -37,6 +39,14 @@ _DEADLINE_S = 1800
 _TIMED_OUT, _KILLED = 124, 137  # what timeout(1) and a shell make of it
 _BEGUN = "begun"  # in the folder of reports
 _USER = 1000
+_ERROR = re.compile(
+    r"(?-i:\w(?:Error|Exception))\b|\bnot ok\b|: \*\*\* "
+    r"|(?<![-\w./])(?:errors?|fatal|fail(?:ed|ures?)?|cannot|could not|undefined|no such|not found)(?![\w=-]|\.\w)",
+    re.IGNORECASE,
+)
+"""What marks a line as an error, beside other words; not options such as `-Wno-error=`, nor names of files."""
+_NO_ERROR = re.compile(r"\b(?:0|no) (?:errors?|fail(?:ed|ures?))\b|\b(?:errors?|fail(?:ed|ures?)): +0\b", re.IGNORECASE)
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _CA_FILE = Path("/etc/ssl/certs/ca-certificates.crt")
 _PYTHON = """\
 python3 -m venv /tmp/venv
@@ -81,8 +91,9 @@ def run_control(entry: Entry, project: Path, home: Path, document: Mapping[str, 
     return judge_control(status, begun=begun, same_failures=same)
 
 
-def judge_control(status: int, *, begun: bool, same_failures: bool) -> Control:
+def judge_control(status: int, *, begun: bool, same_failures: bool | None) -> Control:
     """What a control says. `status`: of `docker run`. `begun`: its packages were installed, and its tests started.
+    `same_failures`: see `contains_failures`.
 
     One that was stopped after it had all failures of the run has shown what was asked.
     """
@@ -90,24 +101,33 @@ def judge_control(status: int, *, begun: bool, same_failures: bool) -> Control:
         return "not started"
     if status != 0 and same_failures:
         return "fails"
-    return "stopped" if status in {_TIMED_OUT, _KILLED} else "passes"
+    if status in {_TIMED_OUT, _KILLED}:
+        return "stopped"
+    return "unknown" if status != 0 and same_failures is None else "passes"
 
 
-def contains_failures(run: Mapping[str, Any], report: Report | None, output: str) -> bool:
-    """Whether the control has the failures of a run: failed tests in its report, diagnostics in its output.
-
-    A run that failed and reports no test has its exit code alone to compare; one that a limit stopped not even that.
+def contains_failures(run: Mapping[str, Any], report: Report | None, output: str) -> bool | None:
+    """Whether the control has the failures of a run: failed tests in its report, diagnostics in its output. If the run
+    names none: True if the control prints the first error of the run, else None.
     """
-    counts = run.get("report") or {}
+    counts, failures = run.get("report") or {}, run.get("failures", [])
+    if not failures:
+        error = find_first_error(run) if run["verdict"] == "failed" else ""
+        return True if error and error in _COLOR.sub("", output) else None
     if counts.get("kind") == "diagnostics":  # the control writes none: compilers and autoreconf print them
-        return all(found["message"].partition("\n")[0] in output for found in run.get("failures", []))
-    seen = {test["test"] for test in run.get("failures", [])}
-    if not seen and run["verdict"] != "failed":
-        return False
+        return all(found["message"].partition("\n")[0] in output for found in failures)
+    seen = {test["test"] for test in failures}
     ours = counts.get("failures", 0) + counts.get("errors", 0)
     theirs = (report.failures + report.errors) if report else 0
     known = {test.name for test in report.failed} if report else set()
     return seen <= known or (len(known) >= 50 and ours <= theirs)
+
+
+def find_first_error(run: Mapping[str, Any]) -> str:
+    """The first line of a run's output that says what failed, as far as its end is kept; '' if none does."""
+    kept = "\n".join(run.get(f"{stream}_tail") or "" for stream in ("stderr", "stdout"))
+    lines = (line.strip() for line in _COLOR.sub("", kept).splitlines() if " " in line.strip())
+    return next((line for line in lines if _ERROR.search(line) and not _NO_ERROR.search(line)), "")
 
 
 def _list_packages(home: Path, run: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Plain types of git trees: modes, leaves and their changes. No git runs here."""
+"""Plain types of git trees and commits: modes, leaves and their changes. No git runs here."""
 
 from __future__ import annotations
 
@@ -63,3 +63,10 @@ class RawChange:
     new_oid: str | None
     status: str
     old_path: bytes | None = None  # of a rename (status R)
+
+
+class StoredCommit(NamedTuple):
+    """Ids of a commit that was written, and of its tree."""
+
+    commit: str
+    tree: str

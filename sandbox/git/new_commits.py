@@ -7,11 +7,11 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.diff import diff_trees
-from sandbox.git.entries import RawChange, TreeChange
+from sandbox.git.entries import RawChange, StoredCommit, TreeChange
 from sandbox.git.failures import OutOfMemory, describe_storage_failure
 from sandbox.git.memory_limits import LARGE
 from sandbox.git.objects import hash_object, tree_of
@@ -30,13 +30,6 @@ _LOOSE_OBJECTS = 100
 """With more objects fast-import keeps a pack. git's own default."""
 _PERSON = rb"[^<>\n\0]+ <[^<>\n\0]*> \d{1,10} [+-]\d{4}\n"
 _PLAIN_HEADER = lazy_pattern(b"author " + _PERSON + b"committer " + _PERSON)
-
-
-class StoredCommit(NamedTuple):
-    """Ids of a commit that was written, and of its tree."""
-
-    commit: str
-    tree: str
 
 
 def build_tree(git: Git, base_commit: str, changes: Iterable[TreeChange]) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
+from sandbox.git.entries import StoredCommit
 from sandbox.git.objects import parse_object_id, peel
-from sandbox.git.process import LOCAL_DEADLINE_S, Git
+from sandbox.git.process import LOCAL_DEADLINE_S, Git, GitResult
 from sandbox.lazy_pattern import lazy_pattern
 
 _REF = lazy_pattern(r"^[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@#%=-]*)*$")
@@ -106,18 +108,20 @@ def _read_packed(path: Path, name: bytes) -> str | None:
 
 
 def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
-    """Compare-and-swap of a ref. Raises: `conflict` if the ref is no longer at `old`; `quota_exceeded`.
-
-    Without a process if the ref has a file of its own, and `new` is the id of a commit that was seen before.
+    """Compare-and-swap of a ref. Raises: `conflict` if the ref is no longer at `old`, or the clone has no commit `new`;
+    `quota_exceeded`.
     """
-    if git.cache.trees.get(new) and _replace_ref_file(git.git_dir, full_name, new, old):
-        return
-    args = ("update-ref", "--no-deref", full_name, new, old)
-    result = git.attempt(*args)
-    if result.code != 0 and _remove_abandoned_lock(git.git_dir, full_name):
-        result = git.attempt(*args)
+    result = run_update_ref(git, [full_name], "--no-deref", full_name, new, old)
     if result.code != 0:
         raise _ref_error(git, full_name, result.stderr)
+
+
+def move_ref_to_stored(git: Git, full_name: str, stored: StoredCommit, old: str) -> None:
+    """As `move_ref`, for a commit that the caller has stored since it took the lock of `store_objects`, which it still
+    holds. So the commit exists, which git need not prove: without a process if the ref has a file of its own.
+    """
+    if not _replace_ref_file(git.git_dir, full_name, stored.commit, old):
+        move_ref(git, full_name, stored.commit, old)
 
 
 def _replace_ref_file(git_dir: Path, full_name: str, new: str, old: str) -> bool:
@@ -127,48 +131,95 @@ def _replace_ref_file(git_dir: Path, full_name: str, new: str, old: str) -> bool
     cannot: another writer has the lock, the ref is elsewhere, packed, symbolic or has a reflog, the disk is full.
     Source: gitrepository-layout(5), and refs/files-backend.c of git 2.39, which does not sync a ref either.
     """
-    path = f"{git_dir}/{full_name}"
-    lock = f"{path}{_LOCK}"
+    lock = f"{git_dir}/{full_name}{_LOCK}"
     if os.path.lexists(git_dir / "logs"):
         return False
     try:
         fd = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _REF_MODE)
     except OSError:
         return False
-    is_moved = False
+    is_ours, is_moved = True, False
     try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(f"{new}\n".encode())
-            os.fchmod(fd, _REF_MODE)  # whatever the umask
-        if _read_own_file(path) == f"{old}\n".encode():
-            os.rename(lock, path)  # noqa: PTH104 - strings, as above
-            is_moved = True
+        fcntl.flock(fd, fcntl.LOCK_EX)  # while it is held, the lock is not abandoned, whatever the clock says
+        is_ours = _is_at(fd, lock)
+        is_moved = is_ours and _move_under_lock(fd, lock, new, old)
     except OSError:
         return False
     finally:
-        if not is_moved:
+        if is_ours and not is_moved:
             with suppress(OSError):
                 os.unlink(lock)  # noqa: PTH108 - a string, as above
+        os.close(fd)
     return is_moved
 
 
-def _remove_abandoned_lock(git_dir: Path, full_name: str) -> bool:
-    """Remove the lock of a ref that a killed process left, which no git ever does. Returns whether there was one.
+def _move_under_lock(fd: int, lock: str, new: str, old: str) -> bool:
+    """Put the lock in the place of its ref, if that is at `old`. Raises: `OSError`."""
+    line = f"{new}\n".encode()
+    if os.write(fd, line) != len(line):
+        return False  # a full disk
+    os.fchmod(fd, _REF_MODE)  # whatever the umask
+    path = lock.removesuffix(_LOCK)
+    if _read_own_file(path) != f"{old}\n".encode():
+        return False
+    os.rename(lock, path)  # noqa: PTH104 - a string
+    return True
 
-    Each writer of ours has a deadline, so an older lock has no owner. Those who remove locks exclude each other: else
-    the second could remove the lock that the first has taken since.
+
+def _is_at(fd: int, path: str) -> bool:
+    """Whether a path leads to an open file. Raises: `OSError`."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def run_update_ref(git: Git, names: Iterable[str], *args: str, stdin: bytes = b"") -> GitResult:
+    """The result of `update-ref` for these refs. If it fails, and a killed process left locks of some of them, these
+    are removed, and it runs once more. `names`: full, below `refs/`, without `..`.
     """
-    lock = git_dir / f"{full_name}{_LOCK}"
-    folder = os.open(git_dir / "refs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    result = git.attempt("update-ref", *args, stdin=stdin)
+    if result.code != 0 and remove_abandoned_locks(git.git_dir, names):
+        result = git.attempt("update-ref", *args, stdin=stdin)
+    return result
+
+
+def remove_abandoned_locks(git_dir: Path, names: Iterable[str]) -> bool:
+    """Remove locks of refs that a killed process left, which no git ever does. Returns whether there was one.
+
+    Those who remove locks exclude each other: else the second could remove the lock that the first has taken since.
+    """
+    try:
+        folder = os.open(git_dir / "refs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        if time.time() - lock.lstat().st_mtime < _ABANDONED_S:
-            return False
-        lock.unlink()
+        removed = [_remove_if_abandoned(f"{git_dir}/{name}{_LOCK}") for name in names]
     except OSError:
         return False
     finally:
         os.close(folder)
+    return any(removed)
+
+
+def _remove_if_abandoned(lock: str) -> bool:
+    """Each writer of ours has a deadline, so an older lock has no owner, unless the clock was set or the host slept. In
+    that case ours, which hold it by `flock`, keep it; git's do not.
+    """
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - os.fstat(fd).st_mtime < _ABANDONED_S or not _is_at(fd, lock):
+            return False
+        os.unlink(lock)  # noqa: PTH108 - a string
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
     return True
 
 
@@ -184,7 +235,7 @@ def _read_own_file(path: str) -> bytes:
 def rename_ref(git: Git, old_name: str, new_name: str, target: str) -> None:
     """Delete a ref that points to `target`, and create another one there, in one step. Raises: as `move_ref`."""
     steps = f"option no-deref\ncreate {new_name} {target}\noption no-deref\ndelete {old_name} {target}\n"
-    result = git.attempt("update-ref", "--stdin", stdin=steps.encode())
+    result = run_update_ref(git, [old_name, new_name], "--stdin", stdin=steps.encode())
     if result.code != 0:
         raise _ref_error(git, new_name, result.stderr)
 

@@ -68,7 +68,9 @@ class ReceiptCheck(Model):
 
     `key`: digest of all that the verdict depends on, as in the verdict cache; `after`: that of the check before it in
     the same room. `policy`: digest of the container policy. `compiler_cache`: its compilers could take what other rooms
-    had compiled, so it was not compiled from scratch.
+    had compiled, so it was not compiled from scratch. `submodules_with_lfs`: remotes of submodules that had their files
+    of Git LFS, but for paths of the host. A statement without any has no such field, as before there was one: a
+    statement that was signed then is the same when it is written again.
     """
 
     id: CheckId
@@ -84,6 +86,7 @@ class ReceiptCheck(Model):
     services: tuple[ServiceRun, ...] = ()
     submodules: bool = False
     lfs: bool = False
+    submodules_with_lfs: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     compiler_cache: bool = False
     guest_user: str | None = None
     run_id: str

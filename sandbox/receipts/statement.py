@@ -27,6 +27,14 @@ PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 PRODUCT, PRODUCT_VERSION = "space-sandbox", __version__
 
 
+_PUBLIC = ("https://", "http://", "ssh://", "git@")
+
+
+def is_public(url: str) -> bool:
+    """Whether a receipt names this remote. It names no path of the host."""
+    return url.startswith(_PUBLIC)
+
+
 def describe_check(binding: Binding, run: CheckRun) -> ReceiptCheck:
     """What a receipt says about a run and what it was bound to. Output, paths and values of variables are left out."""
     check = binding.check
@@ -54,6 +62,7 @@ def describe_check(binding: Binding, run: CheckRun) -> ReceiptCheck:
         services=run.services,
         submodules=binding.submodules,
         lfs=binding.lfs,
+        submodules_with_lfs=tuple(url for url in binding.submodules_with_lfs if is_public(url)),
         compiler_cache=binding.compiler_cache,
         guest_user=run.guest_user,
         run_id=run.run_id,

@@ -37,9 +37,9 @@ def store_changes(
 ) -> StoredTree | None:
     """Store the tree of `base_commit` with `changes`, and a commit of it. No ref leads to them.
 
-    `format_commit`: from the id of the tree to the content of the commit. None, and no object is stored, if
-    `fast-import` has to do it. The caller compares `changes` of the result with the request. Raises: `internal` if the
-    stored objects are others; `quota_exceeded` for a full disk.
+    `format_commit`: from the id of the tree to the content of the commit. None if `fast-import` has to do it: where git
+    had too little memory, or a directory is not plain, objects may be stored by then. The caller compares `changes` of
+    the result with the request. Raises: `internal` if the stored objects are others; `quota_exceeded` for a full disk.
     """
     if any(change.content is not None and change.content.is_stored for change in changes):
         return None  # `fast-import` looks whether they are

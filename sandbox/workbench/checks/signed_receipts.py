@@ -23,7 +23,7 @@ from sandbox.models.receipts import (
 from sandbox.receipts.dsse_envelope import MOST_BYTES, digest_of, sign_payload
 from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.receipts.sigstore_bundle import sign_bundle
-from sandbox.receipts.statement import PRODUCT_VERSION, describe_check, now, write_statement
+from sandbox.receipts.statement import PRODUCT_VERSION, describe_check, is_public, now, write_statement
 from sandbox.receipts.verification import Expectation, read_unverified, require_subject, verify_question
 from sandbox.store import runs as stored_runs
 from sandbox.store.bindings import find_binding
@@ -36,8 +36,6 @@ from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.signing import find_signer, load_trusted
 from sandbox.workbench.repositories import clone
-
-_PUBLIC = ("https://", "http://", "ssh://", "git@")
 
 
 def export_task(services: Services, task_id: str, signing_key: Path | None) -> SignedReceipt:
@@ -127,7 +125,7 @@ def sign_receipt(
     receipt = Receipt(
         tree=subject.tree,
         commit=subject.commit,
-        source=subject.source if subject.source.startswith(_PUBLIC) else "",
+        source=subject.source if is_public(subject.source) else "",
         checks=_in_order(checks),
         left_out=tuple(left_out),
         artifacts=subject.artifacts,
@@ -245,6 +243,7 @@ _QUESTION = (
     "platform",
     "submodules",
     "lfs",
+    "submodules_with_lfs",
     "compiler_cache",
     "key_version",
 )

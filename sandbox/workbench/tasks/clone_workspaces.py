@@ -228,9 +228,9 @@ class CloneHistory:
     def _store_commit(self, head: str, changes: tuple[TreeChange, ...], text: str, who: Identity) -> str:
         git, now = self.git, datetime.now(UTC)
         with self.services.disk.admit(Writer.COMMIT, demand_of_objects(changes)), store_objects(git):
-            commit = new_commits.build_commit(git, head, changes, text, who.as_environment(now)).commit
-            refs.move_ref(git, self.branch, commit, head)
-        return commit
+            stored = new_commits.build_commit(git, head, changes, text, who.as_environment(now))
+            refs.move_ref_to_stored(git, self.branch, stored, head)
+        return stored.commit
 
     def read_metadata(self) -> dict[str, str]:
         """See `Workspace`."""

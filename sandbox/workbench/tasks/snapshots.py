@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import new_commits, objects, refs
+from sandbox.git.entries import StoredCommit
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.git.scratch_objects import scratch_objects
@@ -113,7 +114,7 @@ def keep_tree(services: Services, git: Git, task: Task, tree: str, label: str) -
 def _store_tree(git: Git, task: Task, tree: str, label: str) -> Snapshot:
     now = datetime.now(UTC)
     commit = new_commits.commit_tree(git, tree, task.head_commit, *_describe(task, label, now))
-    return _store_ref(git, task, new_commits.StoredCommit(commit, tree), label, now)
+    return _store_ref(git, task, StoredCommit(commit, tree), label, now)
 
 
 def _describe(task: Task, label: str, now: datetime) -> tuple[str, dict[str, str]]:
@@ -121,7 +122,7 @@ def _describe(task: Task, label: str, now: datetime) -> tuple[str, dict[str, str
     return f"{label or _NO_LABEL}\n\n{_BASE_KEY}: {task.base_commit}\n", SANDBOX_IDENTITY.as_environment(now)
 
 
-def _store_ref(git: Git, task: Task, stored: new_commits.StoredCommit, label: str, now: datetime) -> Snapshot:
+def _store_ref(git: Git, task: Task, stored: StoredCommit, label: str, now: datetime) -> Snapshot:
     snapshot_id = f"snap-{int(now.timestamp() * 1e6):013x}-{secrets.token_hex(3)}"
     refs.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", stored.commit, "0" * len(stored.commit))
     return Snapshot(id=snapshot_id, tree=stored.tree, commit=stored.commit, created_at=now, label=label)

@@ -14,7 +14,7 @@ from sandbox.files.tree import sha256_of_chunks
 from sandbox.git import new_commits, objects, refs
 from sandbox.git.blobs import stream_blobs
 from sandbox.git.diff import DiffOutline, TreeDiff, compare_trees, split_renames
-from sandbox.git.entries import GITLINK, SYMLINK, RawChange
+from sandbox.git.entries import GITLINK, SYMLINK, RawChange, StoredCommit
 from sandbox.git.lfs_pointers import is_pointer, select_lfs_paths
 from sandbox.git.maintenance import store_objects
 from sandbox.git.object_cache import combine_differences
@@ -199,30 +199,30 @@ def commit_task(
         now, who = datetime.now(UTC), commit_identity.choose_identity(services.settings, services.git_operator)
         text = commit_identity.add_commit_trailers(services.settings, cleaned, task.id, who)
         with services.disk.admit(Writer.COMMIT, demand_of_objects(opened.changes.tree)), store_objects(git):
-            oid, tree = new_commits.build_commit(
-                git, task.head_commit, opened.changes.tree, text, who.as_environment(now)
-            )
-            _move_branch(git, task, oid)
-        update = {"head_commit": oid, "committed_at": now}
+            stored = new_commits.build_commit(git, task.head_commit, opened.changes.tree, text, who.as_environment(now))
+            _move_branch(git, task, stored)
+        update = {"head_commit": stored.commit, "committed_at": now}
         if task.status is TaskStatus.WORKING:
             update["status"] = TaskStatus.COMMITTED
         save_task(services.home, task.model_copy(update=update))
         said = impact.describe_changes(services, task, shown)
-        return CommitResult(commit=oid, tree=tree, files=shown, author=str(who.author), note=who.note, impact=said)
+        return CommitResult(
+            commit=stored.commit, tree=stored.tree, files=shown, author=str(who.author), note=who.note, impact=said
+        )
 
 
-def _move_branch(git: Git, task: Task, commit: str) -> None:
+def _move_branch(git: Git, task: Task, stored: StoredCommit) -> None:
     """Move the task's branch from the commit in the task's record, or from a child of it: a controller that was killed
     after its commit, before it saved the record, leaves such a child. Raises: `conflict` for any other commit.
     """
     branch = f"refs/heads/{task.branch}"
     try:
-        refs.move_ref(git, branch, commit, task.head_commit)
+        refs.move_ref_to_stored(git, branch, stored, task.head_commit)
     except SandboxError:
         tip = refs.resolve_ref(git, branch)
         if tip is None or objects.parent_of(git, tip) != task.head_commit:
             raise
-        refs.move_ref(git, branch, commit, tip)
+        refs.move_ref_to_stored(git, branch, stored, tip)
 
 
 def require_sources(

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git.process import Git, GitResult
-from sandbox.git.refs import resolve_ref
+from sandbox.git.refs import remove_abandoned_locks, resolve_ref, run_update_ref
 from sandbox.models import Task
 from sandbox.workbench.tasks.only_copies import WorkRef, find_among, list_work_refs
 
@@ -63,6 +63,7 @@ def begin_deletion(git: Git, refs: Sequence[WorkRef]) -> Iterator[Callable[[], N
         orders.close()  # else we would wait for ourselves once git has ended
 
         def delete() -> None:
+            remove_abandoned_locks(git.git_dir, [ref.name for ref in refs])
             with suppress(BrokenPipeError), pipe:  # git says why it has ended
                 pipe.write(_write_orders(refs))
             process.finish()
@@ -79,7 +80,8 @@ def delete_refs(git: Git, refs: Sequence[WorkRef]) -> None:
     work is lost.
     """
     if refs:
-        git.run("update-ref", "--stdin", stdin=_write_orders(refs))
+        names = [ref.name for ref in refs]
+        run_update_ref(git, names, "--stdin", stdin=_write_orders(refs)).raise_for_status("update-ref")
 
 
 def _write_orders(refs: Sequence[WorkRef]) -> bytes:

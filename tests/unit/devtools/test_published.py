@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.corpus.control import Control, contains_failures, judge_control, run_control
+from benchmarks.corpus.control import Control, contains_failures, find_first_error, judge_control, run_control
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import format_table, judge
 from devtools.published import FetchError, unpack
@@ -104,17 +104,20 @@ def test_a_project_without_a_counted_test_is_not_verified_unless_it_prints_what_
         (124, True, False, "stopped"),
         (137, True, False, "stopped"),
         (137, True, True, "fails"),
+        (1, True, None, "unknown"),
+        (0, True, None, "passes"),
+        (124, True, None, "stopped"),
     ],
 )
 def test_a_control_that_did_not_start_or_was_stopped_says_nothing(
-    status: int, begun: bool, same: bool, said: Control
+    status: int, begun: bool, same: bool | None, said: Control
 ) -> None:
     assert judge_control(status, begun=begun, same_failures=same) == said
     entry = Entry(name="n", version="1", source="pypi", file="f", sha256="0" * 64, profile="python")
     lost = judge(entry, {"profile": "python", "runs": [{"check_id": "test", "verdict": "failed"}]}, 1.0, said)
     assert format_table([lost]).endswith("pass upstream: 0 %; of all: 0 %")
-    counts = format_table([lost]).splitlines()[1].split()[8:11]
-    assert counts == ["1" if said in column else "0" for column in ({"fails"}, {"passes"}, {"not started", "stopped"})]
+    counts, silent = format_table([lost]).splitlines()[1].split()[8:11], {"unknown", "not started", "stopped"}
+    assert counts == ["1" if said in column else "0" for column in ({"fails"}, {"passes"}, silent)]
 
 
 def test_a_control_has_the_failed_tests_of_a_run_or_prints_its_diagnostics() -> None:
@@ -131,9 +134,33 @@ def test_a_control_has_the_failed_tests_of_a_run_or_prints_its_diagnostics() -> 
     found = {"verdict": "failed", "failures": [diagnostic], "report": {"failures": 1, "kind": "diagnostics"}}
     assert contains_failures(found, None, f"Makefile.am:1: error: {message}\n")
     assert not contains_failures(found, None, "Makefile.am:1: error: another\n")
-    build: dict[str, Any] = {"verdict": "failed", "failures": [], "report": None}
-    assert contains_failures(build, None, "")
-    assert not contains_failures(build | {"verdict": "timed_out"}, None, "")
+
+
+FAILED_BUILDS = {
+    "src/a.c:3:10: fatal error: zlib.h: No such file or directory": "cc -Wno-error=x error.c\n0 errors\n{}\nmake: ***",
+    "ModuleNotFoundError: No module named 'a'": "Traceback (most recent call last):\n  import a\n\x1b[31m{}\x1b[0m\n",
+    "not ok 3 - reads a file": "ok 1\nok 2\n{}\n",
+    "make: *** [Makefile:3: all] Error 2": "errors: 0\n{}\n",
+    "": "****** a ******\nFAILED\nerror.c\nno errors\ntest_failed.py\n-Werror\n",
+}
+
+
+@pytest.mark.parametrize(("error", "output"), FAILED_BUILDS.items())
+def test_a_run_without_a_counted_test_fails_in_its_control_only_with_the_same_error(error: str, output: str) -> None:
+    run: dict[str, Any] = {"verdict": "failed", "failures": [], "report": None, "stderr_tail": output.format(error)}
+    assert find_first_error(run) == error
+    assert contains_failures(run, None, f"another order\n{error}\n") is (True if error else None)
+    other = Report(
+        tests=99,
+        failures=60,
+        errors=0,
+        skipped=0,
+        failed=tuple(TestFailure(name=str(n), message="no") for n in range(60)),
+    )
+    for report in (None, other):
+        assert contains_failures(run, report, "ld: cannot find -lm\n") is None, "it fails otherwise"
+    assert contains_failures(run | {"verdict": "timed_out"}, None, error) is None
+    assert contains_failures(run | {"report": {"kind": "diagnostics"}}, None, "") is None
 
 
 def test_a_project_with_the_checks_of_another_profile_has_no_control(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +19,10 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects, refs
-from sandbox.git.entries import REGULAR
+from sandbox.git.entries import REGULAR, StoredCommit
 from sandbox.git.process import Git, GitResult
+from sandbox.workbench.tasks.only_copies import WorkRef
+from sandbox.workbench.tasks.task_refs import begin_deletion, delete_refs
 from tests.unit.conftest import Upstream, refused
 from tests.unit.git.test_new_commits import committed
 
@@ -220,9 +224,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 NAME = "refs/heads/t/x"
 
 
+def stored(commit: str) -> StoredCommit:
+    """As if it had just been written."""
+    return StoredCommit(commit, "")
+
+
 @pytest.fixture
 def moves(upstream: Upstream) -> tuple[Git, list[str]]:
-    """A git that has seen three commits; the branch is at the first."""
+    """A git that knows three commits; the branch is at the first."""
     commits = [committed(upstream, {b"f": (REGULAR, b"%d" % number)}) for number in range(3)]
     git = Git(upstream.git_dir)
     for commit in commits:
@@ -240,7 +249,7 @@ def test_a_branch_with_a_file_moves_without_a_process_as_git_moves_it(
     path = upstream.git_dir / NAME
     before = os.umask(0o077)
     try:
-        refs.move_ref(git, NAME, two, one)
+        refs.move_ref_to_stored(git, NAME, stored(two), one)
     finally:
         os.umask(before)
     assert asked == []
@@ -251,7 +260,7 @@ def test_a_branch_with_a_file_moves_without_a_process_as_git_moves_it(
     assert upstream.git("rev-parse", NAME).decode().strip() == two
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["x"]
     with refused(ErrorCode.CONFLICT):
-        refs.move_ref(git, NAME, three, one)
+        refs.move_ref_to_stored(git, NAME, stored(three), one)
     assert asked == ["update-ref"], "the control: git says why"
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["x"]
 
@@ -259,23 +268,36 @@ def test_a_branch_with_a_file_moves_without_a_process_as_git_moves_it(
 def test_git_moves_what_has_no_plain_file(upstream: Upstream, moves: tuple[Git, list[str]], asked: list[str]) -> None:
     git, (one, two, three) = moves
     upstream.git("pack-refs", "--all")
-    refs.move_ref(git, NAME, two, one)
+    refs.move_ref_to_stored(git, NAME, stored(two), one)
     assert asked == ["update-ref"], "packed"
-    refs.move_ref(Git(upstream.git_dir), NAME, one, two)
-    assert asked == ["update-ref"] * 2, "a commit that was not seen"
     (upstream.git_dir / "logs").mkdir()
-    refs.move_ref(git, NAME, three, one)
-    assert asked == ["update-ref"] * 3, "a reflog"
+    refs.move_ref_to_stored(git, NAME, stored(three), two)
+    assert asked == ["update-ref"] * 2, "a reflog"
     (upstream.git_dir / "logs").rmdir()
     path, elsewhere = upstream.git_dir / NAME, upstream.root / "elsewhere"
     elsewhere.write_bytes(path.read_bytes())
     path.unlink()
     path.symlink_to(elsewhere)
-    refs.move_ref(git, NAME, two, three)
-    assert asked == ["update-ref"] * 4, "a link"
+    refs.move_ref_to_stored(git, NAME, stored(two), three)
+    assert asked == ["update-ref"] * 3, "a link"
     assert elsewhere.read_text().strip() == three
-    refs.move_ref(git, NAME, one, two)
-    assert asked == ["update-ref"] * 4, "the control: a plain file again"
+    refs.move_ref_to_stored(git, NAME, stored(one), two)
+    assert asked == ["update-ref"] * 3, "the control: a plain file again"
+
+
+def test_a_commit_that_another_process_pruned_gets_no_ref(upstream: Upstream, moves: tuple[Git, list[str]]) -> None:
+    """This process has seen it, which says what it is, not that it still exists."""
+    git, (one, two, _) = moves
+    path = upstream.git_dir / "objects" / two[:2] / two[2:]
+    content = path.read_bytes()
+    path.unlink()
+    assert objects.tree_of(git, two), "the cache still knows it"
+    with refused(ErrorCode.CONFLICT):
+        refs.move_ref(git, NAME, two, one)
+    assert refs.resolve_ref(git, NAME) == one
+    path.write_bytes(content)
+    refs.move_ref(git, NAME, two, one)
+    assert refs.resolve_ref(git, NAME) == two
 
 
 def test_s173_a_lock_of_another_writer_is_respected_and_one_without_an_owner_removed(
@@ -285,13 +307,13 @@ def test_s173_a_lock_of_another_writer_is_respected_and_one_without_an_owner_rem
     lock = upstream.git_dir / f"{NAME}.lock"
     lock.touch()
     with refused(ErrorCode.CONFLICT):
-        refs.move_ref(git, NAME, two, one)
+        refs.move_ref_to_stored(git, NAME, stored(two), one)
     assert lock.exists()
     assert refs.resolve_ref(git, NAME) == one
     long_ago = time.time() - 151.0
     os.utime(lock, (long_ago, long_ago))
     upstream.git("update-ref", NAME, two, code=128)  # the control: git never removes it
-    refs.move_ref(git, NAME, two, one)
+    refs.move_ref_to_stored(git, NAME, stored(two), one)
     assert not lock.exists()
     assert refs.resolve_ref(git, NAME) == two
 
@@ -311,9 +333,9 @@ def test_s173_a_writer_between_our_look_and_our_move_is_not_overwritten(
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", overtake)
         with refused(ErrorCode.CONFLICT):
-            refs.move_ref(git, NAME, two, one)
+            refs.move_ref_to_stored(git, NAME, stored(two), one)
     assert refs.resolve_ref(git, NAME) == three
-    refs.move_ref(git, NAME, two, three)
+    refs.move_ref_to_stored(git, NAME, stored(two), three)
     assert refs.resolve_ref(git, NAME) == two
 
 
@@ -342,7 +364,95 @@ def test_s173_a_controller_killed_at_any_step_leaves_the_old_or_the_new_commit(
             seen.add(step)
             long_ago = time.time() - 151.0
             os.utime(lock, (long_ago, long_ago))
-        refs.move_ref(git, NAME, two, two if step == "none" else one)
+        refs.move_ref_to_stored(git, NAME, stored(two), two if step == "none" else one)
         assert refs.resolve_ref(git, NAME) == two
         assert not lock.exists()
     assert seen == {"fchmod", "read", "rename"}, "each left its lock"
+
+
+def test_s173_the_lock_of_a_writer_that_slept_is_not_taken_for_abandoned(
+    upstream: Upstream, moves: tuple[Git, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host slept, or its clock was set, while the lock was held."""
+    git, (one, two, three) = moves
+    lock, read = upstream.git_dir / f"{NAME}.lock", refs._read_own_file
+    seen = list[bool]()
+
+    def sleep(path: str) -> bytes:
+        long_ago = time.time() - 1000.0
+        os.utime(lock, (long_ago, long_ago))
+        seen.append(refs.remove_abandoned_locks(upstream.git_dir, [NAME]))
+        return read(path)
+
+    monkeypatch.setattr(refs, "_read_own_file", sleep)
+    refs.move_ref_to_stored(git, NAME, stored(two), one)
+    assert seen == [False]
+    assert refs.resolve_ref(git, NAME) == two
+    lock.touch()
+    with refused(ErrorCode.CONFLICT):
+        refs.move_ref_to_stored(git, NAME, stored(three), two)
+    assert lock.exists()
+
+
+def test_s173_a_writer_whose_lock_was_taken_leaves_that_of_the_next_one(
+    upstream: Upstream, moves: tuple[Git, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git, (one, two, _) = moves
+    lock, flock = upstream.git_dir / f"{NAME}.lock", fcntl.flock
+
+    def overtake(fd: int, kind: int) -> None:
+        """Between its making and its `flock` a lock is taken for abandoned."""
+        aside = lock.with_name("aside")
+        lock.rename(aside)  # its inode stays in use
+        lock.write_bytes(b"of the next writer")
+        flock(fd, kind)
+        aside.unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", overtake)
+        assert not refs._replace_ref_file(upstream.git_dir, NAME, two, one)
+    assert lock.read_bytes() == b"of the next writer"
+    assert refs.resolve_ref(git, NAME) == one
+
+
+def test_s173_locks_of_a_killed_git_do_not_keep_a_ref_from_its_rename_or_deletion(
+    upstream: Upstream, moves: tuple[Git, list[str]]
+) -> None:
+    git, (one, *_) = moves
+
+    def abandon(name: str, age_s: float) -> Path:
+        lock = upstream.git_dir / f"{name}.lock"
+        lock.touch()
+        os.utime(lock, (time.time() - age_s, time.time() - age_s))
+        return lock
+
+    new = "refs/heads/t/y"
+    abandon(NAME, 151.0)
+    abandon(new, 151.0)
+    refs.rename_ref(git, NAME, new, one)
+    assert (refs.resolve_ref(git, NAME), refs.resolve_ref(git, new)) == (None, one)
+    lock = abandon(new, 1.0)
+    with refused(ErrorCode.CONFLICT):
+        refs.rename_ref(git, new, NAME, one)
+    assert lock.exists(), "the control: its owner may be alive"
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["at once", "begun before"])
+def test_s173_a_killed_git_does_not_keep_a_task_from_losing_its_refs(
+    upstream: Upstream, moves: tuple[Git, list[str]], begun: bool
+) -> None:
+    git, (one, *_) = moves
+    lock = upstream.git_dir / f"{NAME}.lock"
+    lock.touch()
+    os.utime(lock, (time.time() - 151.0, time.time() - 151.0))
+    listed = [WorkRef(NAME, one, "", "")]
+    if begun:
+        with begin_deletion(git, listed) as delete:
+            delete()
+    else:
+        delete_refs(git, listed)
+    assert refs.resolve_ref(git, NAME) is None
+
+
+def test_without_refs_no_lock_is_removed(tmp_path: Path) -> None:
+    assert not refs.remove_abandoned_locks(tmp_path / "no clone", [NAME])

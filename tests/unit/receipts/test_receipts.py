@@ -64,6 +64,22 @@ def test_a_receipt_says_that_a_compiler_cache_was_read() -> None:
     assert b'"compiler_cache":true' in write_statement(made_receipt(checks=(checks[1],)))
 
 
+def test_a_receipt_names_the_submodules_that_had_their_files_of_lfs() -> None:
+    urls = ("https://h/a/b", "/srv/private", "git@h:a/c")
+    check = describe_check(made_binding("test", submodules=True, submodules_with_lfs=urls), made_run("test"))
+    assert check.submodules_with_lfs == ("https://h/a/b", "git@h:a/c"), "no path of the host"
+    signer = Signer()
+    for receipt in (made_receipt(checks=(check,)), made_provenance(signer, checks=(check,))):
+        assert verify_receipt(signed(signer, receipt), [signer.trusted], ANYTHING).checks == (check,)
+
+
+def test_a_receipt_that_was_signed_before_it_named_submodules_still_holds() -> None:
+    signer = Signer()
+    for receipt in (made_receipt(), made_provenance(signer)):
+        assert b"submodules_with_lfs" not in write_statement(receipt)
+        verify_receipt(signed(signer, receipt), [signer.trusted], ANYTHING)
+
+
 @pytest.mark.parametrize(
     ("env", "seed"),
     [

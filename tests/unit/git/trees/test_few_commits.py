@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
 from sandbox.git import new_commits, objects, process
-from sandbox.git.entries import REGULAR, Content, TreeChange
+from sandbox.git.entries import REGULAR, Content, StoredCommit, TreeChange
 from sandbox.git.failures import out_of_memory_error
 from sandbox.git.process import Git
 from sandbox.git.trees import few_changes, few_commits
@@ -33,7 +33,7 @@ FEW = {
 }
 
 
-def commit(git: Git, parent: str, changes: list[TreeChange]) -> new_commits.StoredCommit:
+def commit(git: Git, parent: str, changes: list[TreeChange]) -> StoredCommit:
     return new_commits.build_commit(git, parent, changes, "x\n", IDENTITY)
 
 
@@ -126,6 +126,21 @@ def test_git_without_enough_memory_leaves_it_to_fast_import(
         raise out_of_memory_error("unpack-objects", "")
 
     monkeypatch.setattr(SmallPack, "store", refuse)
+    assert leaves(upstream, commit(git, base, [drop(b"a")]).tree).keys() == BASE.keys() - {b"a"}
+    assert "fast-import" in started
+
+
+def test_a_comparison_without_enough_memory_leaves_it_to_fast_import_after_objects_were_stored(
+    upstream: Upstream, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, git = committed(upstream, BASE), Git(upstream.git_dir)
+
+    def refuse(*_: object) -> None:
+        raise out_of_memory_error("cat-file", "")
+
+    monkeypatch.setattr(few_commits, "_compare_stored", refuse)
+    assert few_commits.store_changes(git, base, [put(b"a", b"left")]) is None
+    assert loose(upstream.git_dir, hash_object(b"blob", b"left", 20).hex()).exists()
     assert leaves(upstream, commit(git, base, [drop(b"a")]).tree).keys() == BASE.keys() - {b"a"}
     assert "fast-import" in started
 

@@ -12,6 +12,7 @@ from sandbox.errors import ErrorCode
 from sandbox.models import ReceiptQuestion, RunSummary, Verdict
 from sandbox.models.artifact_lists import Artifact, ArtifactList
 from sandbox.receipts.artifact_files import hash_artifact
+from sandbox.receipts.statement import describe_check
 from sandbox.store.artifact_store import save_list
 from sandbox.store.bindings import save_binding
 from sandbox.store.home import Home
@@ -101,6 +102,16 @@ def test_a_replay_compares_the_artifacts_too(desk: BuildDesk, same: bool, monkey
     found = desk.workbench.replay_receipt(made.envelope.encode(), ReceiptQuestion(repository=str(desk.upstream.root)))
     assert [check.now for check in found.checks] == [Verdict.PASSED]
     assert (found.agrees, found.other_artifacts) == (same, () if same else ("dist/app",))
+
+
+def test_a_replay_compares_which_submodules_had_their_files_of_lfs() -> None:
+    run = made_run("build")
+    before, now = (
+        describe_check(made_binding("build", submodules=True, submodules_with_lfs=urls), run)
+        for urls in (("https://h/a/b",), ())
+    )
+    assert signed_receipts._compare(before, now).differences == ("submodules_with_lfs",)
+    assert signed_receipts._compare(before, before).differences == ()
 
 
 def test_a_receipt_that_could_not_be_read_is_not_signed(desk: BuildDesk) -> None:
