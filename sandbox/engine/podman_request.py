@@ -32,8 +32,8 @@ _JOINED = "container:"
 def build_request(
     name: str, options: Mapping[str, Any], seccomp_file: str, *, rootless: bool = False
 ) -> dict[str, Any]:
-    """`seccomp_file`: holds the profile of `options`; Podman reads it while it creates the container. `rootless`: whether
-    Podman is. It gives guests the limit on processes that its user has, and its runtime may not give more.
+    """`seccomp_file`: holds the profile of `options`; Podman reads it while it creates the container. `rootless`:
+    whether Podman is. It gives guests the limit on processes that its user has, and its runtime may not give more.
     """
     host = options["HostConfig"]
     return {
