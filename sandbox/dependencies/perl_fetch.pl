@@ -251,9 +251,9 @@ sub write_selection {
     my $locks = grep { $locked{$_} } keys %ranges;
     my @said;
     if (@unverified) {    # first, for what is last may be cut off
-        my $more = @unverified > 5 ? ', ...' : '';
-        my $shown = join ', ', grep { defined } @unverified[ 0 .. 4 ];
-        push @said, @unverified . " not verified, being not in CHECKSUMS: $shown$more";
+        my $last  = $#unverified < 4 ? $#unverified : 4;
+        my $shown = join ', ', @unverified[ 0 .. $last ], $#unverified > 4 ? '...' : ();
+        push @said, @unverified . " not verified, being not in CHECKSUMS: $shown";
     }
     push @said, 'locked: ' . $locks . ' modules' if $locks;
     push @said, 'the newest of the index, which knows no dates' if -e 'index.txt';

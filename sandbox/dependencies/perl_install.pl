@@ -1,8 +1,8 @@
 # Build and install the distributions in archives/ into layer/, in the order in which they need each other.
 #
 # Runs in a guest without a network, for Makefile.PL, Build.PL and compilers run code of the distributions. Their own
-# tests are not run. A distribution that cannot be built, or does not end in time, is left out, and named in left-out.txt;
-# what it ran short of, by the words of its log, is a line `RESOURCE ARCHIVE` in short-of.txt.
+# tests are not run. A distribution that cannot be built, or does not end in time, is left out, and named in
+# left-out.txt; what it ran short of, by the words of its log, is a line `RESOURCE ARCHIVE` in short-of.txt.
 # SPACE_SECONDS: for all of them together. SPACE_SECONDS_EACH: at most, for one.
 use strict;
 use warnings;
@@ -69,7 +69,7 @@ sub unpack_archive {
     make_path($folder);
     my @options = qw(--no-same-owner --no-same-permissions);
     my @tar = ( 'tar', '--force-local', '-xf', $archive, @options, '-C', $folder );
-    if ( system( 'sh', '-c', 'exec "$@" >one.log 2>&1', 'sh', @tar ) != 0 ) {
+    if ( run_logged( 'sh', '-c', 'exec "$@" >one.log 2>&1', 'sh', @tar ) != 0 ) {
         note_failure( substr $archive, 9 );
         return;
     }
@@ -118,15 +118,28 @@ sub install {
         my $all = join ' && ', "perl $script $options", @commands;
         my $seconds = limit();
         my @shell   = ( 'sh', '-c', "cd \"\$1\" && ($all) >'$top/one.log' 2>&1 </dev/null", 'sh', $folder );
-        my $status  = system( 'timeout', '-k', '5', $seconds, @shell ) >> 8;
+        my $status  = run_logged( 'timeout', '-k', '5', $seconds, @shell );
         return 1 if $status == 0;
         note_failure($name);
-        if ( $status == 124 || $status == 137 ) {    # of timeout, and of its KILL
+        if ( $status == 124 << 8 || $status == 137 << 8 ) {    # of timeout, and of its KILL
             print STDERR "$name was stopped after $seconds seconds\n";
             return !( $is_slow{$name} = 1 );
         }
     }
     return 0;
+}
+
+# A command writes one.log, or what refused to start it is there.
+sub run_logged {
+    unlink 'one.log';
+    my $status = system @_;
+    if ( $status == -1 ) {
+        my $why = "$!";
+        open my $log, '>', 'one.log' or die "one.log: $!\n";
+        print {$log} "cannot start $_[0]: $why\n";
+        close $log or die "one.log: $!\n";
+    }
+    return $status;
 }
 
 # Some that hang must not take the time of all others.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.perl_values import PHASES, PerlWish, add_wish
-from sandbox.dependencies.perl_words import Word, list_words
+from sandbox.dependencies.perl_words import PerlWord, list_words
 from sandbox.models.dependencies import RefusalReason
 
 MAX_WORDS = 50_000
@@ -31,9 +31,9 @@ _LISTS = {
     "configure_requires": "configure",
 }
 _OPENING, _CLOSING = frozenset("{(["), frozenset("})]")
-_SEPARATORS = (Word("mark", ","), Word("mark", "=>"))
-_SEMICOLON = Word("mark", ";")
-_BEFORE_STATEMENT = (_SEMICOLON, Word("mark", "}"))
+_SEPARATORS = (PerlWord("mark", ","), PerlWord("mark", "=>"))
+_SEMICOLON = PerlWord("mark", ";")
+_BEFORE_STATEMENT = (_SEMICOLON, PerlWord("mark", "}"))
 _ELSEWHERE: Mapping[str, RefusalReason] = {
     "git": RefusalReason.VERSION_CONTROL,
     "url": RefusalReason.URL,
@@ -56,7 +56,7 @@ def read_cpanfile(collection: Collection, path: str) -> list[PerlWish]:
             at += 1
         elif word == _SEMICOLON:
             at += 1
-        elif word == Word("word", "on") and (phase := _open_phase(words, at)):
+        elif word == PerlWord("word", "on") and (phase := _open_phase(words, at)):
             phases.append(phase[0])
             at = phase[1]
         elif word.kind == "word" and word.text in _STATEMENTS:
@@ -80,7 +80,7 @@ def read_literal_lists(collection: Collection, path: str) -> list[PerlWish]:
             depth = max(0, depth + (word.text in _OPENING) - (word.text in _CLOSING))
         elif word.kind != "opaque" and word.text in _LISTS and len(words) >= at + 3:
             phase, following = _LISTS[word.text], words[at + 1]
-            if following == Word("mark", "=>") and words[at + 2] == Word("mark", "{"):
+            if following == PerlWord("mark", "=>") and words[at + 2] == PerlWord("mark", "{"):
                 _add_pairs(collection, wishes, (words, at + 3), (phase, path))
             elif word.kind == "word" and word.text in _STATEMENTS and following.kind in {"value", "opaque"}:
                 statement = words[at : at + _STATEMENT_WORDS]
@@ -92,9 +92,9 @@ def read_literal_lists(collection: Collection, path: str) -> list[PerlWish]:
     return wishes
 
 
-def _split_words(collection: Collection, path: str) -> list[Word]:
+def _split_words(collection: Collection, path: str) -> list[PerlWord]:
     text = _END.split(collection.load_text(path), maxsplit=1)[0]
-    found: list[Word] = []
+    found: list[PerlWord] = []
     for word in list_words(text):
         if len(found) >= MAX_WORDS:
             collection.refuse(f"more than {MAX_WORDS} words", RefusalReason.LIMIT, path)
@@ -103,7 +103,7 @@ def _split_words(collection: Collection, path: str) -> list[Word]:
     return found
 
 
-def _find_end(words: list[Word], start: int) -> int:
+def _find_end(words: list[PerlWord], start: int) -> int:
     """Where the statement ends: after its `;`, or before the `}` of the block around it."""
     depth = 0
     for at in range(start, len(words)):
@@ -123,12 +123,12 @@ def _find_end(words: list[Word], start: int) -> int:
     return len(words)
 
 
-def _is_block_end(words: list[Word], at: int) -> bool:
+def _is_block_end(words: list[PerlWord], at: int) -> bool:
     """Whether a statement such as `if (...) { ... }` ends here: what follows begins another one."""
     return at + 1 < len(words) and words[at + 1].kind == "word" and words[at + 1].text not in {"else", "elsif", "if"}
 
 
-def _open_phase(words: list[Word], at: int) -> tuple[str, int] | None:
+def _open_phase(words: list[PerlWord], at: int) -> tuple[str, int] | None:
     """The phase of `on PHASE => sub {`, and where its statements begin."""
     ahead = words[at + 1 : at + 5]
     texts = [word.text for word in ahead]
@@ -137,7 +137,9 @@ def _open_phase(words: list[Word], at: int) -> tuple[str, int] | None:
     return None
 
 
-def _add_statement(collection: Collection, wishes: list[PerlWish], words: list[Word], where: tuple[str, str]) -> None:
+def _add_statement(
+    collection: Collection, wishes: list[PerlWish], words: list[PerlWord], where: tuple[str, str]
+) -> None:
     """`requires MODULE [, VERSION [, KEY => VALUE ...]]`."""
     phase, path = where
     items = _split_items(words[1:])
@@ -154,31 +156,31 @@ def _add_statement(collection: Collection, wishes: list[PerlWish], words: list[W
     return add_wish(collection, wishes, wish, path)
 
 
-def _split_items(words: list[Word]) -> list[Word]:
+def _split_items(words: list[PerlWord]) -> list[PerlWord]:
     """The items of a list with commas, with or without brackets and an end; none if it is anything else."""
     words = words[:-1] if words[-1:] == [_SEMICOLON] else words
-    if len(words) > 1 and words[0] == Word("mark", "(") and words[-1] == Word("mark", ")"):
+    if len(words) > 1 and words[0] == PerlWord("mark", "(") and words[-1] == PerlWord("mark", ")"):
         words = words[1:-1]
     items, separators = words[::2], words[1::2]
     is_list = all(item.kind in {"value", "word"} for item in items) and all(one in _SEPARATORS for one in separators)
-    if not is_list or not items or not (items[0].kind == "value" or separators[:1] == [Word("mark", "=>")]):
+    if not is_list or not items or not (items[0].kind == "value" or separators[:1] == [PerlWord("mark", "=>")]):
         return []
     return items
 
 
-def _show(words: list[Word]) -> str:
+def _show(words: list[PerlWord]) -> str:
     return " ".join(word.text for word in words[:8] if word.text not in {",", ";", "=>"})
 
 
 def _add_pairs(
-    collection: Collection, wishes: list[PerlWish], start: tuple[list[Word], int], where: tuple[str, str]
+    collection: Collection, wishes: list[PerlWish], start: tuple[list[PerlWord], int], where: tuple[str, str]
 ) -> None:
     """`'A' => '1.0', B => 2, }`, up to the first that is no such pair. `start`: words, and where the list begins."""
     phase, path = where
     words, at = start
-    while at + 2 < len(words) and words[at] != Word("mark", "}"):
+    while at + 2 < len(words) and words[at] != PerlWord("mark", "}"):
         module, arrow, versions = words[at : at + 3]
-        following = words[at + 3] if at + 3 < len(words) else Word("mark", "}")
+        following = words[at + 3] if at + 3 < len(words) else PerlWord("mark", "}")
         is_pair = module.kind != "mark" and arrow.text in {"=>", ","} and versions.kind == "value"
         if not is_pair or following.text not in {",", "}"}:
             return collection.refuse(f"a list that is not literal at {module.text}", RefusalReason.SYNTAX, path)

@@ -41,7 +41,7 @@ _ESCAPES = re.compile(r"\\([\\'])")
 
 
 @dataclass(frozen=True)
-class Word:
+class PerlWord:
     """`value`: a string or number. `opaque`: what is not read."""
 
     kind: Literal["value", "word", "mark", "opaque"]
@@ -49,7 +49,7 @@ class Word:
 
 
 @dataclass
-class _Reader:
+class _PerlText:
     """`at`: where the next word begins. `documents`: the ends of here-documents that begin after this line."""
 
     text: str
@@ -58,16 +58,16 @@ class _Reader:
     documents: list[tuple[str, bool]] = field(default_factory=list)
 
 
-def list_words(text: str) -> Iterator[Word]:
+def list_words(text: str) -> Iterator[PerlWord]:
     """The words of a program; `text` ends before `__END__` or `__DATA__`."""
-    reader = _Reader(f"\n{text}")  # a block of POD begins after a newline
+    reader = _PerlText(f"\n{text}")  # a block of POD begins after a newline
     while reader.at < len(reader.text):
         if word := _read_next(reader):
             reader.last = word.text
             yield word
 
 
-def _read_next(reader: _Reader) -> Word | None:
+def _read_next(reader: _PerlText) -> PerlWord | None:
     """Go behind the next word, or behind what is between words."""
     match = _TOKEN.match(reader.text, reader.at)
     if match is None:  # pragma: no cover -- the last alternative takes any character
@@ -79,31 +79,31 @@ def _read_next(reader: _Reader) -> Word | None:
     return None if match["skip"] else _read_word(reader, match)
 
 
-def _read_word(reader: _Reader, match: re.Match[str]) -> Word:
+def _read_word(reader: _PerlText, match: re.Match[str]) -> PerlWord:
     kind, found = match.lastgroup, match[0]
     if kind in {"single", "double"}:
         return _read_string(found)
     if kind == "word":
-        return _read_quoted(reader, found) or Word("word", found)
+        return _read_quoted(reader, found) or PerlWord("word", found)
     if kind in {"heredoc", "name"}:
         reader.documents.append((match["heredoc"] or match["name"] or "", bool(match["indented"])))
     elif found == "/" and reader.last in _BEFORE_PATTERN and (pattern := _PATTERN.match(reader.text, match.start())):
         reader.at = pattern.end()
     elif kind == "mark":
-        return Word("mark", found)
-    return Word("value" if kind == "number" and _NUMBER.fullmatch(found) else "opaque", found)
+        return PerlWord("mark", found)
+    return PerlWord("value" if kind == "number" and _NUMBER.fullmatch(found) else "opaque", found)
 
 
-def _read_string(found: str) -> Word:
+def _read_string(found: str) -> PerlWord:
     """A text in quotes; one that interpolates, is long, or does not end is opaque."""
     inner = found[1:-1]
     is_whole = len(found) > 1 and found[-1] == found[0] and len(inner) <= _VALUE_CHARS
     if not is_whole or (found[0] == '"' and re.search(r"[\\$@]", inner)):
-        return Word("opaque", found[:_VALUE_CHARS])
-    return Word("value", _ESCAPES.sub(r"\1", inner).strip())
+        return PerlWord("opaque", found[:_VALUE_CHARS])
+    return PerlWord("value", _ESCAPES.sub(r"\1", inner).strip())
 
 
-def _read_quoted(reader: _Reader, operator: str) -> Word | None:
+def _read_quoted(reader: _PerlText, operator: str) -> PerlWord | None:
     """What follows `q`, `qw`, `s` and such; None if this is a usual word: a key, a method, a test of files."""
     opening = _OPENING.match(reader.text, reader.at) if operator in _PARTS else None
     if opening is None or reader.last in {"->", "-", "sub", "package"}:
@@ -121,16 +121,16 @@ def _read_quoted(reader: _Reader, operator: str) -> Word | None:
         _skip(reader, _FLAGS)
     inner = reader.text[begin:end] if end - begin <= _VALUE_CHARS else "\\"
     if operator == "q" and "\\" not in inner and end < len(reader.text):
-        return Word("value", inner.strip())
-    return Word("opaque", f"{operator}{mark}")
+        return PerlWord("value", inner.strip())
+    return PerlWord("opaque", f"{operator}{mark}")
 
 
-def _skip(reader: _Reader, pattern: re.Pattern[str]) -> None:
+def _skip(reader: _PerlText, pattern: re.Pattern[str]) -> None:
     if match := pattern.match(reader.text, reader.at):
         reader.at = match.end()
 
 
-def _skip_text(reader: _Reader, mark: str) -> int:
+def _skip_text(reader: _PerlText, mark: str) -> int:
     """Go behind the end of a text that `mark` began, which may nest if it is a bracket. Returns where it ends."""
     depth = 1
     for found in _find_marks(mark).finditer(reader.text, reader.at) if mark.isascii() and mark else ():
@@ -150,7 +150,7 @@ def _find_marks(mark: str) -> re.Pattern[str]:
     return re.compile(rf"\\.|{re.escape(mark)}|{re.escape(_CLOSING.get(mark, mark))}", re.DOTALL)
 
 
-def _skip_documents(reader: _Reader) -> int:
+def _skip_documents(reader: _PerlText) -> int:
     """Where the text goes on after the here-documents that the line before began."""
     at = reader.at
     for end, is_indented in reader.documents:
