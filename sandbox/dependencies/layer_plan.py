@@ -61,9 +61,10 @@ class EcosystemSteps:
     own checks; None if that is no package. It never raises for what a repository holds.
 
     The fetch has a network and runs no foreign code. It leaves only archives in `archives`; and in
-    `selection.txt` one line on what it chose. The host copies, hashes and describes each: `describe` raises ValueError
+    `selection.txt` one line on what it chose; it fails, and names an archive in `mismatches.txt`, when that has another
+    hash than the registry says. The host copies, hashes and describes each: `describe` raises ValueError
     for what is no archive of this ecosystem. `find_mismatches`: names of archives, in a folder of ours, that differ
-    from the lock file.
+    from the lock file, or that it names and are not there.
 
     The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
     `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them, and in
@@ -84,5 +85,5 @@ class EcosystemSteps:
     description: ProjectDescription | None = None
 
 
-SELECTION = "selection.txt"
+SELECTION, MISMATCHES = "selection.txt", "mismatches.txt"
 LEFT_OUT, WITHOUT_EXTENSION, SHORT_OF = "left-out.txt", "without-extension.txt", "short-of.txt"

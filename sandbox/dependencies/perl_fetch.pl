@@ -42,7 +42,7 @@ my $http = HTTP::Tiny->new(
 
 my $asked = JSON::PP->new->utf8->decode( read_file('modules.json') );
 my %locked = %{ $asked->{locked} };
-my ( %ranges, %pending, %paths, %checksums, %indexed, %in_image, @notes );
+my ( %ranges, %pending, %paths, %checksums, %indexed, %in_image, @notes, @unverified );
 mkdir 'archives' or die "archives: $!\n";
 
 require_module(@$_) for @{ $asked->{requires} };
@@ -162,11 +162,16 @@ sub compare {
     my $known = $checksums{$folder} //= read_checksums($folder);
     my $sha256 = $known->{$name};
     if ( !$sha256 ) {
-        return note("$name is not in CHECKSUMS") if grep { $_->[1] eq $path } values %locked;    # an old release
-        die "$path has no sha256 in the CHECKSUMS of its folder: it is not used\n";
+        die "$path has no sha256 in the CHECKSUMS of its folder: it is not used\n"
+            unless grep { $_->[1] eq $path } values %locked;    # an old release
+        push @unverified, $name;
+        print STDERR "$name is not in CHECKSUMS\n";
+        return;
     }
     my $seen = Digest::SHA->new(256)->addfile($file)->hexdigest;
-    die "$path has another sha256 than CHECKSUMS says: it is not used\n" if $seen ne $sha256;
+    return if $seen eq $sha256;
+    write_file( 'mismatches.txt', substr( $path, 5 ) =~ s{/}{%2F}gr . "\n" );    # the host reads it
+    die "$path has another sha256 than CHECKSUMS says: it is not used\n";
 }
 
 # CHECKSUMS is a Perl program that assigns one structure of literals. It is read as text, never evaluated.
@@ -245,11 +250,21 @@ sub note {
 sub write_selection {
     my $locks = grep { $locked{$_} } keys %ranges;
     my @said;
+    if (@unverified) {    # first, for what is last may be cut off
+        my $last  = $#unverified < 4 ? $#unverified : 4;
+        my $shown = join ', ', @unverified[ 0 .. $last ], $#unverified > 4 ? '...' : ();
+        push @said, @unverified . " not verified, being not in CHECKSUMS: $shown";
+    }
     push @said, 'locked: ' . $locks . ' modules' if $locks;
     push @said, 'the newest of the index, which knows no dates' if -e 'index.txt';
     push @said, 'of the image: ' . keys(%in_image) . ' modules' if %in_image;
     push @said, @notes;
-    open my $out, '>', 'selection.txt' or die "selection.txt: $!\n";
-    print {$out} substr( join( '; ', @said ), 0, 1900 ), "\n";
-    close $out or die "selection.txt: $!\n";
+    write_file( 'selection.txt', substr( join( '; ', @said ), 0, 1900 ) . "\n" );
+}
+
+sub write_file {
+    my ( $file, $text ) = @_;
+    open my $out, '>', $file or die "$file: $!\n";
+    print {$out} $text;
+    close $out or die "$file: $!\n";
 }

@@ -1,7 +1,9 @@
 # Build and install the distributions in archives/ into layer/, in the order in which they need each other.
 #
 # Runs in a guest without a network, for Makefile.PL, Build.PL and compilers run code of the distributions. Their own
-# tests are not run. A distribution that cannot be built is left out, and named in left-out.txt.
+# tests are not run. A distribution that cannot be built, or does not end in time, is left out, and named in
+# left-out.txt; what it ran short of, by the words of its log, is a line `RESOURCE ARCHIVE` in short-of.txt.
+# SPACE_SECONDS: for all of them together. SPACE_SECONDS_EACH: at most, for one.
 use strict;
 use warnings;
 
@@ -12,6 +14,14 @@ use File::Path qw(make_path remove_tree);
 use Module::Metadata;
 
 my $TARGET = '/sandbox-layers/perl';    # where checks find it: programs may keep the path
+my $END    = time + delete $ENV{SPACE_SECONDS};
+my $LIMIT  = delete $ENV{SPACE_SECONDS_EACH};
+my $LEAST  = 20;
+my %SHORT  = (
+    disk      => qr/No space left on device|Disk quota exceeded/,
+    memory    => qr/Cannot allocate memory|out of memory|virtual memory exhausted/i,
+    processes => qr/Resource temporarily unavailable|cannot fork|can't fork/i,
+);
 my $top    = getcwd();
 my $root   = "$top/root";
 my $lib    = "$root$TARGET/lib/perl5";
@@ -22,7 +32,7 @@ $ENV{PATH}     = "$root$TARGET/bin:$ENV{PATH}";
 $ENV{$_}       = 1 for qw(PERL_MM_USE_DEFAULT NONINTERACTIVE_TESTING PERL_USE_UNSAFE_INC);
 delete @ENV{qw(PERL_MM_OPT PERL_MB_OPT MAKEFLAGS)};
 
-my ( @names, %folders, %needs, %provider );
+my ( @names, %folders, %needs, %provider, %is_slow );
 for my $archive ( glob 'archives/*' ) {
     my $name = substr $archive, 9;
     push @names, $name;
@@ -37,12 +47,13 @@ sort_after_needs($_) for @names;
 my @pending = @order;
 while (@pending) {
     my @failed = grep { !install($_) } @pending;
-    last if @failed == @pending;
-    @pending = @failed;
+    my $is_over = @failed == @pending;
+    @pending = grep { !$is_slow{$_} } @failed;
+    last if $is_over;
 }
 
 open my $out, '>', "$top/left-out.txt" or die "left-out.txt: $!\n";
-print {$out} "$_\n" for sort @pending;
+print {$out} "$_\n" for sort @pending, keys %is_slow;
 close $out or die "left-out.txt: $!\n";
 clean();
 rename "$root$TARGET", "$top/layer" or die "layer: $!\n";
@@ -57,7 +68,11 @@ sub unpack_archive {
     my $folder = "$top/work/$number";
     make_path($folder);
     my @options = qw(--no-same-owner --no-same-permissions);
-    system( 'tar', '--force-local', '-xf', $archive, @options, '-C', $folder ) == 0 or return;
+    my @tar = ( 'tar', '--force-local', '-xf', $archive, @options, '-C', $folder );
+    if ( run_logged( 'sh', '-c', 'exec "$@" >one.log 2>&1', 'sh', @tar ) != 0 ) {
+        note_failure( substr $archive, 9 );
+        return;
+    }
     my @inside = glob "$folder/*";
     return @inside == 1 && -d $inside[0] ? $inside[0] : $folder;
 }
@@ -101,10 +116,53 @@ sub install {
         my ( $script, $options, @commands ) = @$way;
         next unless -f "$folder/$script";
         my $all = join ' && ', "perl $script $options", @commands;
-        return 1 if system( 'sh', '-c', "cd \"\$1\" && ($all) >'$top/one.log' 2>&1 </dev/null", 'sh', $folder ) == 0;
-        print STDERR "$name:\n", `tail -n 20 one.log`;
+        my $seconds = limit();
+        my @shell   = ( 'sh', '-c', "cd \"\$1\" && ($all) >'$top/one.log' 2>&1 </dev/null", 'sh', $folder );
+        my $status  = run_logged( 'timeout', '-k', '5', $seconds, @shell );
+        return 1 if $status == 0;
+        note_failure($name);
+        if ( $status == 124 << 8 || $status == 137 << 8 ) {    # of timeout, and of its KILL
+            print STDERR "$name was stopped after $seconds seconds\n";
+            return !( $is_slow{$name} = 1 );
+        }
     }
     return 0;
+}
+
+# A command writes one.log, or what refused to start it is there.
+sub run_logged {
+    unlink 'one.log';
+    my $status = system @_;
+    if ( $status == -1 ) {
+        my $why = "$!";
+        open my $log, '>', 'one.log' or die "one.log: $!\n";
+        print {$log} "cannot start $_[0]: $why\n";
+        close $log or die "one.log: $!\n";
+    }
+    return $status;
+}
+
+# Some that hang must not take the time of all others.
+sub limit {
+    my $half = int( ( $END - time ) / 2 );
+    my $left = $half < $LEAST ? $LEAST : $half;
+    return $left > $LIMIT ? $LIMIT : $left;
+}
+
+# The kernel counts no full disk, and no memory that was refused.
+sub note_failure {
+    my $name = shift;
+    print STDERR "$name:\n", `tail -n 20 one.log`;
+    my %found;
+    if ( -f 'one.log' && open my $in, '<', 'one.log' ) {
+        while ( my $line = <$in> ) {
+            for ( keys %SHORT ) { $found{$_} = 1 if $line =~ $SHORT{$_} }
+        }
+    }
+    return if !%found;
+    open my $out, '>>', 'short-of.txt' or die "short-of.txt: $!\n";
+    print {$out} map { "$_ $name\n" } sort keys %found;
+    close $out or die "short-of.txt: $!\n";
 }
 
 # Pages for people, and files that say when and where something was built.

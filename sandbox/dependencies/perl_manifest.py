@@ -24,11 +24,13 @@ DESCRIBED = "MYMETA.requires"
 _OLD_KEYS = {"requires": "runtime", "build_requires": "build", "configure_requires": "configure"} | {
     "test_requires": "test"
 }
-_SECTION = re.compile(r"\[\s*([^\]\s/]+)\s*(?:/\s*([^\]]*?)\s*)?\]")
+_SECTION = re.compile(r"\[([^\]]*)\]")
 _PREREQS = re.compile(r"(?i)(configure|build|test|runtime|develop)?-?(requires|recommends|suggests|conflicts)?")
 _COMPUTING = re.compile(r"^\[(?:AutoPrereqs|@(?!Basic\b|Classic\b))", re.MULTILINE)  # plugins that look at files
-_YML_SECTION = re.compile(r"(\w+):\s*")
-_YML_ENTRY = re.compile(r"\s+['\"]?([\w:]+?)['\"]?:\s+(\S.*?)\s*")
+_YML_KEY = re.compile(r"""([\w.-]+|"[\w.-]+"|'[\w.-]+'):(?: (.*))?""", re.ASCII)
+_YML_ENTRY = re.compile(r"""([\w:]+|"[\w:]+"|'[\w:]+'): +(\S.*)""", re.ASCII)
+_NOT_UNDERSTOOD = frozenset({RefusalReason.SYNTAX, RefusalReason.LIMIT})
+_YML_NO_ENTRIES = frozenset({"{}", "~", "null"})
 
 
 def read_perl_manifests(collection: Collection) -> list[PerlWish]:
@@ -51,8 +53,13 @@ def read_perl_manifests(collection: Collection) -> list[PerlWish]:
 
 
 def says_what_it_needs(collection: Collection) -> bool:
-    """Whether a file that is data says all that the project needs: its build need not be asked."""
-    if any(collection.load_text(path).strip() for path in (CPANFILE, META_JSON, META_YML)):
+    """Whether files that are data say what the project needs: its build need not be asked.
+
+    They say it if modules are read from them, or if all of them is understood. The collection is a new one.
+    """
+    reads = (read_cpanfile(collection, CPANFILE), _read_meta_json(collection))
+    is_understood = not any(entry.reason in _NOT_UNDERSTOOD for entry in collection.refused)
+    if any(reads) or (is_understood and any(collection.load_text(p).strip() for p in (CPANFILE, META_JSON, META_YML))):
         return True
     has_script = any(collection.load_text(path) for path in BUILD_SCRIPTS)
     return not has_script and not _COMPUTING.search(collection.load_text(DIST_INI))
@@ -70,6 +77,9 @@ def _read_meta_json(collection: Collection) -> list[PerlWish]:
         collection.refuse(META_JSON, RefusalReason.SYNTAX, META_JSON)
         return []
     wishes: list[PerlWish] = []
+    for key in ("prereqs", *_OLD_KEYS):
+        if not isinstance(document.get(key) or {}, dict):
+            collection.refuse(key, RefusalReason.SYNTAX, META_JSON)
     for phase, module, versions in _list_meta(document):
         add_wish(collection, wishes, PerlWish(module, versions, phase), META_JSON)
     return wishes
@@ -91,16 +101,32 @@ def _list_pairs(phase: str, pairs: object) -> Iterator[tuple[str, str, str]]:
 
 
 def _read_meta_yml(collection: Collection) -> list[PerlWish]:
+    """Maps of one line for each module, as CPAN's tools write them; any other form of one is refused."""
     wishes: list[PerlWish] = []
     phase: str | None = None
     for line in collection.load_text(META_YML).split("\n"):
-        if section := _YML_SECTION.fullmatch(line):
-            phase = _OLD_KEYS.get(section[1])
-        elif not line.startswith(" "):
-            phase = None
-        elif phase and (entry := _YML_ENTRY.fullmatch(line)):
-            add_wish(collection, wishes, PerlWish(entry[1], entry[2].strip("'\""), phase), META_YML)
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        if not line[0].isspace():
+            section = _YML_KEY.fullmatch(text)
+            key = section[1].strip("'\"") if section else ""
+            phase = _OLD_KEYS.get(key)
+            value = (section[2] or "").partition(" #")[0].strip() if section else ""
+            is_known = not value or value in _YML_NO_ENTRIES if phase else key != "prereqs"  # of version 2
+            if not is_known or not (section or _is_yml_frame(text)):
+                collection.refuse(text, RefusalReason.SYNTAX, META_YML)
+        elif phase and (entry := _YML_ENTRY.fullmatch(text)):
+            version = entry[2].partition(" #")[0].strip().strip("'\"")
+            add_wish(collection, wishes, PerlWish(entry[1].strip("'\""), version or "0", phase), META_YML)
+        elif phase:
+            collection.refuse(text, RefusalReason.SYNTAX, META_YML)
     return wishes
+
+
+def _is_yml_frame(text: str) -> bool:
+    """Whether a line at the margin holds no key: an end of a document, a comment, or an item of a list."""
+    return text.startswith(("---", "...", "- ", "#", "%"))
 
 
 def _read_dist_ini(collection: Collection) -> list[PerlWish]:
@@ -110,7 +136,8 @@ def _read_dist_ini(collection: Collection) -> list[PerlWish]:
     for line in collection.load_text(DIST_INI).split("\n"):
         text = line.split(";", 1)[0].strip()
         if section := _SECTION.fullmatch(text):
-            phase = _phase_of(section[2] or "") if section[1] == "Prereqs" else None
+            plugin, _, title = (part.strip() for part in section[1].partition("/"))
+            phase = _phase_of(title) if plugin == "Prereqs" else None
             continue
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or phase is None:

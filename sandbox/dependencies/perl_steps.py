@@ -28,7 +28,7 @@ from sandbox.dependencies.perl_manifest import (
 from sandbox.dependencies.perl_values import PerlWish, add_wish, split_distribution
 from sandbox.models.layers import LayerPackage
 
-_FETCH, _INSTALL = "perl_fetch.pl", "perl_install.pl"
+_FETCH, _INSTALL, _MODULES = "perl_fetch.pl", "perl_install.pl", "modules.json"
 _SEPARATOR = "%2F"  # of an author, folders and a file, in the flat name of an archive
 _ARCHIVE = re.compile(rf"([A-Z][A-Z0-9-]{{1,19}}){_SEPARATOR}[A-Za-z0-9._+%-]{{1,400}}")
 
@@ -46,7 +46,7 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
     if not wishes:
         return None
     return LayerPlan(
-        fetch_files={_FETCH: _read_script(_FETCH), "modules.json": _write_modules([*wishes, *own], locked)},
+        fetch_files={_FETCH: _read_script(_FETCH), _MODULES: _write_modules([*wishes, *own], locked)},
         install_files={_INSTALL: _read_script(_INSTALL)},
         locked=manifest.locked,
         wanted=tuple(sorted({wish.text for wish in (*wishes, *own)})),
@@ -82,6 +82,14 @@ def _write_modules(wishes: Iterable[PerlWish], locked: Iterable[LockedModule]) -
     return json.dumps(document, sort_keys=True).encode("ascii")
 
 
+def _find_mismatches(_folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan) -> tuple[str, ...]:
+    """Distributions that the lock file names for a module of the project, and the fetch did not bring."""
+    document = json.loads(plan.fetch_files[_MODULES])
+    paths = {document["locked"][module][1] for module, _ in document["requires"] if module in document["locked"]}
+    names = {path[len("A/AB/") :].replace("/", _SEPARATOR) for path in paths}
+    return tuple(sorted(names - {package.file for package in packages}))
+
+
 @cache
 def _read_script(name: str) -> bytes:
     return Path(__file__).with_name(name).read_bytes()
@@ -92,8 +100,8 @@ STEPS = EcosystemSteps(
     plan=plan_layer,
     fetch=Step(f"exec perl {_FETCH}", {}, 900.0),
     describe=describe_archive,
-    find_mismatches=lambda _folder, _packages, _plan: (),
-    install=Step(f"exec perl {_INSTALL}", {}, 1200.0),
+    find_mismatches=_find_mismatches,
+    install=Step(f"exec perl {_INSTALL}", {"SPACE_SECONDS": "1100", "SPACE_SECONDS_EACH": "300"}, 1200.0),
     may_be_empty=True,
     description=DESCRIPTION,
 )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.config import RegistrySettings
-from sandbox.egress.client_settings import PUBLIC, READERS, Ecosystem
+from sandbox.egress.client_settings import PUBLIC, READERS, ClientSettings, Ecosystem
 from sandbox.egress.destinations import AllowedHost, parse_registry
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -21,6 +21,11 @@ _HINT = (
     "[registries], such as a mirror of yours that logs in by itself, or set layers.fetch = 'never' "
     "(docs/dependencies.md)."
 )
+
+_NO_HASHES = frozenset({"perl"})
+"""Ecosystems that have no hash of an archive but from where the archive comes from: who can write into a connection
+without TLS gives what they like. Only our own setting, which is made for that, may name such a mirror.
+"""
 
 
 class UnusableRegistry(SandboxError):
@@ -52,12 +57,24 @@ def find_registries(
         files = tuple(url for url in public[1:] if own[0].rstrip("/") == public[0] and url not in own)
         return Registries(own[:1], tuple(_parse(url, source, is_named=True) for url in (*own, *files)), ca_file, source)
     if client.indexes:
+        _require_tls(ecosystem, client)
         hosts = [_parse(url, client.source, is_named=url.rstrip("/") not in _PUBLIC_URLS) for url in client.indexes]
         if any(url.rstrip("/") == PUBLIC[ecosystem][0] for url in client.indexes):
             hosts += [_parse(url, "", is_named=False) for url in PUBLIC[ecosystem][1:]]
         return Registries(client.indexes, tuple(hosts), ca_file, client.source)
     hosts = [_parse(url, "", is_named=False) for url in PUBLIC[ecosystem]]
     return Registries(PUBLIC[ecosystem][:1], tuple(hosts), ca_file, "the public registry")
+
+
+def _require_tls(ecosystem: Ecosystem, client: ClientSettings) -> None:
+    for url in client.indexes if ecosystem in _NO_HASHES else ():
+        if not url.startswith("https:"):
+            raise UnusableRegistry(
+                ErrorCode.INVALID_INPUT,
+                f"The registry {url.rpartition('@')[2][:200]} cannot be used: it has no TLS",
+                details=f"{client.source}: hashes come from the same mirror, so only TLS protects the archives",
+                hint=f"Use https:, or name it in [registries] {ecosystem} in the config.toml of the home.",
+            )
 
 
 def _parse(url: str, source: str, *, is_named: bool) -> AllowedHost:

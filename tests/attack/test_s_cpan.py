@@ -14,6 +14,7 @@ import pytest
 from devtools.coderegistries import make_tar
 from devtools.cpanmirror import CpanMirror, make_distribution, serve_cpan
 from sandbox.engine.connection import DockerEngine
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.layers import LayerDetails
 from tests.attack.layer_bench import LayerBench, open_bench
 
@@ -97,9 +98,10 @@ def test_s152_an_archive_is_used_only_with_the_sha256_of_checksums_which_is_neve
 
     digest = right.split(b"'sha256' => '")[1][:64]
     mirror.files[place] = right.replace(digest, b"0" * 64)
-    bench.run(PROJECT, "mismatch")
-    assert bench.trees == []
-    assert any("has another sha256 than CHECKSUMS says" in line for line in bench.remarks), bench.remarks
+    with pytest.raises(SandboxError, match="another hash than the registry says") as raised:
+        bench.run(PROJECT, "mismatch")
+    assert (raised.value.code, bench.trees) == (ErrorCode.POLICY_VIOLATION, [])
+    assert "has another sha256 than CHECKSUMS says" in raised.value.details
 
     code = b"BEGIN { mkdir 'archives'; open my $f, '>', 'archives/EXAMPLE%2FEvil-1.0.tar.gz'; print $f 'x' }\n"
     mirror.files[place] = code + right

@@ -163,7 +163,7 @@ def test_the_lock_file_of_carton_decides_also_for_what_the_image_has(bench: Benc
         "locked",
     )
     assert found.verified, (bench.lines, bench.remarks, found.runs[-1].stdout_tail, found.runs[-1].stderr_tail)
-    assert "Widget-1.0.tar.gz is not in CHECKSUMS" in details(bench).resolutions[0].selection
+    assert "2 not verified, being not in CHECKSUMS: " in details(bench).resolutions[0].selection
     found = bench.run(files | {"t/a.t": test.format("2.0 0.31")}, "newest")
     assert found.verified, (bench.lines, bench.remarks, found.runs[-1].stdout_tail)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandbox.checks.executors import PROXY_URL, FetchContainer
+from sandbox.dependencies.layer_plan import MISMATCHES
 from sandbox.egress.client_settings import Ecosystem
 from sandbox.egress.connection_meter import EgressLimits
 from sandbox.egress.destinations import AllowList, Destination
@@ -70,11 +71,19 @@ class Fetched:
         return tuple(access for access in self.accesses if access.refused is not None)
 
     def require_success(self, layer: str) -> None:
-        """Raises: `egress_refused` naming the first host that was refused; `network_error` if none was, and the command
-        failed for another reason. Both with the last lines of the command.
+        """Raises: `policy_violation` naming an archive that is not the one that the registry's hashes are of;
+        `egress_refused` naming the first host that was refused; `network_error` if none was, and the command failed for
+        another reason. All with the last lines of the command.
         """
         if self.run.verdict is Verdict.PASSED:
             return
+        if archive := _read_mismatch(self.folder / MISMATCHES):
+            raise SandboxError(
+                ErrorCode.POLICY_VIOLATION,
+                f"An archive has another hash than the registry says: {archive}",
+                details=self.run.stderr_tail[-2000:],
+                hint="It is damaged, or was exchanged. No archive of this fetch was used.",
+            )
         details = f"{_describe_refusals(self.refused)}\n{self.run.stderr_tail[-2000:]}".strip()
         for access in self.refused:
             if access.refused not in _NETWORK_FAILURES:
@@ -181,6 +190,17 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
         "perl": {"SPACE_INDEX": registries.indexes[0]},  # of our own program
     }
     return common | own[ecosystem]
+
+
+def _read_mismatch(path: Path) -> str:
+    """The first line that the fetch wrote; '' if it wrote none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with os.fdopen(fd, "rb") as stream:
+        line = stream.read(300).partition(b"\n")[0]
+    return ascii(line.decode("ascii", "replace"))[1:-1]
 
 
 def _require_socket_runtime(runtime: str) -> None:

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from devtools.host_speed import slowness
 from sandbox.dependencies import perl_steps as steps
@@ -93,6 +99,17 @@ def test_a_cpanfile_is_read_without_features_and_what_is_for_authors() -> None:
         ("requires(qw(A));", RefusalReason.SYNTAX),
         ("if ($^O eq 'MSWin32') { requires 'A' }", RefusalReason.SYNTAX),
         ("system 'id';", RefusalReason.SYNTAX),
+        ("requires 'A' if $] < 5.010;", RefusalReason.SYNTAX),
+        ("requires 'A', '1.0' if 1;", RefusalReason.SYNTAX),
+        ("requires 'A' unless $ENV{X};", RefusalReason.SYNTAX),
+        ("requires 'A' => '1.0' for 1 .. 2;", RefusalReason.SYNTAX),
+        ("if ($] < 5.008) { requires 'A' }", RefusalReason.SYNTAX),
+        ("requires 'A', $] < 5.01 ? '1' : '2';", RefusalReason.SYNTAX),
+        ("requires 'A', foo('1');", RefusalReason.SYNTAX),
+        ("print qq{requires 'A';};", RefusalReason.SYNTAX),
+        ("print <<'END';\nrequires 'A';\nEND\n", RefusalReason.SYNTAX),
+        ("print 1 if /it's/; requires $x, 'it';", RefusalReason.SYNTAX),
+        (")", RefusalReason.SYNTAX),
     ],
 )
 def test_what_is_more_than_a_name_and_versions_is_refused(line: str, reason: RefusalReason) -> None:
@@ -115,6 +132,27 @@ def test_both_versions_of_meta_are_read_without_what_is_for_authors() -> None:
     assert wanted(meta="[]", yml=yml) == ()
 
 
+@pytest.mark.parametrize(
+    "yml",
+    [
+        "requires: {A: 1, B: 2}\n",
+        '{"requires": {"A": 1}}\n',
+        "requires: &x\n  - A\n",
+        "requires:\n  ? A\n  : 1\n",
+        "prereqs:\n  runtime:\n    requires:\n      A: 1\n",
+    ],
+)
+def test_a_form_of_meta_yml_that_is_not_known_is_refused_and_the_build_is_asked(yml: str) -> None:
+    """Control: with the usual form nobody is asked."""
+    found = plan(yml=yml, make="WriteMakefile(PREREQ_PM => { 'Z' => '1' });")
+    assert found is not None
+    assert {entry.reason for entry in found.refused} == {RefusalReason.SYNTAX}
+    assert needs_description(reader({"META.yml": yml, "Makefile.PL": "x"}))
+    usual = "--- #YAML:1.0\nname: X\nauthor:\n  - A <a@b>\nrequires:\n  A: 1 # why\n  B: ~\nbuild_requires: {}\n...\n"
+    assert not needs_description(reader({"META.yml": usual, "Makefile.PL": "x"}))
+    assert wanted(yml=usual.replace("  B: ~\n", "")) == ("A >= 1",)
+
+
 def test_dist_ini_is_read_by_its_sections() -> None:
     text = "name = X\n[Prereqs]\nA = 1 ; why\nperl = 5.010\n[Prereqs / TestRequires]\nB = 0\n"
     text += "[Prereqs / DevelopRequires]\nNo = 0\n[Prereqs / X]\n-phase = test\n-relationship = recommends\nNo = 0\n"
@@ -133,6 +171,35 @@ def test_literal_lists_of_build_scripts_are_read_where_no_other_file_says_it() -
     assert [entry.reason for entry in found.refused] == [RefusalReason.SYNTAX]
     assert wanted(make="use inc::Module::Install;\nrequires 'A' => '1';\ntest_requires 'B';\n") == ("A >= 1", "B")
     assert wanted(make=make, cpanfile="requires 'Z';") == ("Z",)
+
+
+MORE_OF_PERL = r"""
+print qq{requires 'No';}; print q[;requires 'No'];
+my %h = (s => 1, y => 2); s{PREREQ_PM => { No => 1 }}{'}g; $x =~ m'requires "No"'; tr/a'/b/;
+my @words = qw(PREREQ_PM => { 'No' 1 });
+print <<"END", <<~'MORE';
+requires 'No';
+END
+    PREREQ_PM => { No => 1 },
+    MORE
+if ($] < 5.010) { requires 'No' }
+requires 'No' if $^O eq 'MSWin32';
+$x and requires 'No';
+die "it\'s \"requires 'No'\"" unless -s 'x' / 2;
+"""
+
+
+def test_what_a_build_script_prints_or_depends_on_a_condition_is_not_taken() -> None:
+    """Control: a statement after it is read, and so the texts before it end where Perl ends them."""
+    found = plan(make=f"{MORE_OF_PERL}requires 'A' => '1';\n")
+    assert found is not None
+    assert found.wanted == ("A >= 1",)
+    assert {entry.reason for entry in found.refused} == {RefusalReason.SYNTAX}
+    assert all(entry.text.startswith("requires No") for entry in found.refused)
+
+
+def test_what_the_build_said_takes_the_place_of_literal_lists() -> None:
+    make = "WriteMakefile(PREREQ_PM => { 'A' => '1' });"
     assert wanted(make=make, described="Requires: runtime Z 1\nRequires: develop No 0\nRequires: test -e 0\n") == (
         "Z >= 1",
     )
@@ -146,6 +213,9 @@ def test_literal_lists_of_build_scripts_are_read_where_no_other_file_says_it() -
         ({"make": "x", "cpanfile": "requires 'A';"}, False),
         ({"make": "x", "meta": "{}"}, False),
         ({"make": "x", "yml": "name: x\n"}, False),
+        ({"make": "x", "cpanfile": "requires 'A' if $x;"}, True),
+        ({"make": "x", "meta": '{"prereqs": []}'}, False),
+        ({"make": "x", "meta": '{"prereqs": ["A"]}'}, True),
         ({"dist": "name = x\n[AutoPrereqs]\n"}, True),
         ({"dist": "name = x\n[@Author::ME]\n"}, True),
         ({"dist": "name = x\n[@Basic]\n[Prereqs]\nA = 0\n"}, False),
@@ -167,6 +237,16 @@ def test_a_lock_file_gives_paths_of_a_mirror_only() -> None:
     }
     assert [(one.name, one.version) for one in found.locked] == [("EXAMPLE/A", "1.0")]
     assert [entry.reason for entry in found.refused] == [RefusalReason.PATH] * 3
+
+
+def test_a_distribution_that_the_lock_file_names_must_be_fetched() -> None:
+    entry = "  X-1\n    pathname: {}\n    provides:\n      {} 1.0\n"
+    lock = entry.format("E/EX/EXAMPLE/A-1.0.tar.gz", "A") + entry.format("E/EX/EXAMPLE/B-1.0.tar.gz", "Not::Asked")
+    found = plan(cpanfile="requires 'A';\nrequires 'C';\n", lock=lock)
+    assert found is not None
+    right, other = (steps.describe_archive(f"EXAMPLE%2FA-{version}.tar.gz", "0" * 64) for version in ("1.0", "2.0"))
+    assert steps.STEPS.find_mismatches(Path(), (right,), found) == ()
+    assert steps.STEPS.find_mismatches(Path(), (other,), found) == (right.file,)
 
 
 def test_needs_of_a_profile_are_added_and_must_be_plain() -> None:
@@ -194,20 +274,71 @@ def test_an_archive_is_described_by_its_name() -> None:
             steps.describe_archive(name, "0" * 64)
 
 
-HEAPS = ("'\\", '"', "q(", "=a\n", "{", "requires ", "requires {", "requires 'A', ", "on x => sub {", "PREREQ_PM => {")
-MORE_HEAPS = (
-    "requires => {'A' => 1, ",
-    "  A: 1\n",
-    "[Prereqs]\nA = 1\n",
-    "  A-1\n    pathname: x\n      A 1\n",
-    " " * 9,
-)
+MARKS = "\n \\'\"/#$@%&=<>~{}()[]|.,:;!-^1aqsvAE_"
+PAIRS = [first + second for first in MARKS for second in MARKS if first != second]
+HEAPS = ("=a\n", "=cut\n", "requires ", "requires {", "requires 'A', ", "on x => sub {", "PREREQ_PM => {", "<<'a'\n")
+MORE_HEAPS = ("requires => {'A' => 1, ", "  A: 1\n", "[Prereqs]\nA = 1\n", "  A-1\n    pathname: x\n      A 1\n", "q<")
+STARTS = {
+    "cpanfile": ("", "requires 'A', "),
+    "make": ("", "PREREQ_PM => {"),
+    "build": ("",),
+    "yml": ("", "requires:\n", "requires:\n a: x"),
+    "dist": ("", "[Prereqs]\n", "[a/"),
+    "meta": ("",),
+    "described": ("", "Requires: runtime "),
+    "lock": ("", "D\n  A-1\n    pathname: "),
+}
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    """A reader that does not end fails, instead of stopping all tests. Regular expressions look at signals, too."""
+
+    def fail(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def measure(name: str, text: str) -> float:
+    with alarm(60):
+        started = time.process_time()
+        plan(**{name: text})
+        return time.process_time() - started
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_perl_manifest_cannot_exhaust_its_reader(name: str) -> None:
-    for unit in (*HEAPS, *MORE_HEAPS):
-        text = unit * (250_000 // len(unit))
-        started = time.process_time()
-        plan(**{name: text})
-        assert time.process_time() - started < 2 * slowness(), unit
+    """Whatever is repeated in it, and what is before and after that. At most 0.1 s are usual here."""
+    is_program = name in {"cpanfile", "make", "build"}
+    chars = 8_000 if is_program else 64_000
+    for start in STARTS[name]:
+        heaps = [(unit, chars) for unit in MARKS]
+        if not start:
+            heaps += [(unit, 30_000) for unit in (*HEAPS, *MORE_HEAPS)]
+            heaps += [(unit, 1_200) for unit in PAIRS if name not in {"make", "build"}]  # their words are a cpanfile's
+        for unit, length in heaps:
+            text = start + unit * (length // len(unit)) + "y"
+            spent = measure(name, text)
+            assert spent < 0.8 or measure(name, text) < 0.8 * slowness(), (start, unit)
+
+
+WORDS = ("requires", "on", "if", "qw", "q", "sub", "'A'", "1.0", "$x", "$]", "<<E", "E\n", "=>", *MARKS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join))
+@example(text="requires 'A' if $] < 5.010;")
+@example(text="if ($] < 5.008) { requires 'A' }")
+@example(text="requires 'A', $] < 5.01 ? '1' : '2';")
+@example(text=") requires 'A';")
+@example(text="] }")
+def test_each_reader_of_a_perl_program_ends(text: str) -> None:
+    for name in ("cpanfile", "make"):
+        measure(name, text)

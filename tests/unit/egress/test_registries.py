@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.config import RegistrySettings
 from sandbox.egress.client_settings import PUBLIC
-from sandbox.egress.registries import Registries, find_registries
+from sandbox.egress.registries import Registries, UnusableRegistry, find_registries
 from sandbox.errors import ErrorCode, SandboxError
 
 
@@ -165,6 +165,18 @@ def test_mirror_of_cpans_clients_replaces_the_public_one(host: Path) -> None:
     carton = found(host, "perl", PERL_CARTON_MIRROR="https://c.example", PERL_CPANM_OPT="--mirror https://m.example")
     assert (carton.indexes, carton.source) == (("https://c.example",), "PERL_CARTON_MIRROR")
     assert found(host, "perl", PERL_CPANM_OPT="--mirror /srv/cpan --notest").source == "the public registry"
+
+
+@pytest.mark.parametrize(
+    "variable", [{"PERL_CARTON_MIRROR": "http://m.example"}, {"PERL_CPANM_OPT": "-n --mirror http://m.example"}]
+)
+def test_a_variable_names_no_mirror_of_cpan_without_tls(host: Path, variable: dict[str, str]) -> None:
+    """Its hashes come from the mirror, too. Control: our own setting may name it."""
+    with pytest.raises(UnusableRegistry, match="no TLS") as raised:
+        found(host, "perl", None, **variable)
+    assert next(iter(variable)) in raised.value.details
+    own = found(host, "perl", RegistrySettings(perl=("http://m.example",)), **variable)
+    assert own.indexes == ("http://m.example",)
 
 
 @pytest.mark.parametrize("url", ["https://user:hunter2@a.example/simple", "ftp://a.example", "a.example"])

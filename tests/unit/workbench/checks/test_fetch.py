@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox.config import RegistrySettings
+from sandbox.dependencies.layer_plan import MISMATCHES
 from sandbox.egress.client_settings import PUBLIC
 from sandbox.egress.registries import find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, is_protected_variable
@@ -82,6 +83,20 @@ def test_failed_fetch_names_what_was_refused(accesses: list[EgressRefusal | None
     assert brief in raised.value.brief
     assert "no matching distribution" in raised.value.details
     assert all(why.value in raised.value.details for why in accesses if why)
+
+
+def test_a_fetch_that_named_a_wrong_archive_is_no_failure_of_the_network(tmp_path: Path) -> None:
+    """Control: a link in the file's place says nothing, and is not followed."""
+    fetched = Fetched(ended(Verdict.FAILED, "ERROR: another sha256"), tmp_path, ())
+    (tmp_path / "other").write_text("A%2FA-1.tar.gz\n")
+    (tmp_path / MISMATCHES).symlink_to("other")
+    with pytest.raises(SandboxError) as raised:
+        fetched.require_success("perl")
+    assert raised.value.code is ErrorCode.NETWORK_ERROR
+    (tmp_path / "other").rename(tmp_path / MISMATCHES)
+    with pytest.raises(SandboxError, match=r"another hash than the registry says: A%2FA-1\.tar\.gz") as raised:
+        fetched.require_success("perl")
+    assert raised.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def test_a_registry_inside_the_network_is_answered_with_the_line_that_allows_it() -> None:
