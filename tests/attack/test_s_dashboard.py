@@ -75,7 +75,7 @@ def find_structures(site: Site, client: httpx2.Client, text: str) -> list[Any]:
             html = html.replace(one, "ID")
         found.append(Structure(html).found)
     pages.close()
-    events = {"li", "a", "span"}  # of the first page: those of all tasks
+    events = {"li", "a", "span", "details", "summary"}  # of the first page: those of all tasks
     return [[element for element in found[0] if element[0] not in events], *found[1:]]
 
 
