@@ -58,6 +58,7 @@ def compare(engine: DockerApi, options: Mapping[str, Any], inspected: Mapping[st
     container_id = quote(str(inspected["Id"]), safe="")
     with translate_errors("inspect the container"):
         seen = _send(engine, "GET", f"/containers/{container_id}/json")
+        rootless = _is_rootless(engine)
     host = options["HostConfig"]
     facts = {
         "Image": (f"sha256:{str(seen.get('Image')).removeprefix('sha256:')}", options["Image"]),
@@ -69,7 +70,7 @@ def compare(engine: DockerApi, options: Mapping[str, Any], inspected: Mapping[st
     }
     wrong = [name for name, (found, wanted) in facts.items() if found != wanted]
     spec = _read_spec(str(seen.get("OCIConfigPath") or ""))
-    return (*wrong, *find_spec_differences(options, spec, rootless=is_rootless(engine.info())))
+    return (*wrong, *find_spec_differences(options, spec, rootless=rootless))
 
 
 def can_create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> bool:
@@ -105,8 +106,13 @@ def choose_build_group(group: str) -> str:
 
 def _create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> str:
     with _seccomp_file(read_seccomp(options)) as file:
-        request = build_request(name, options, file, rootless=is_rootless(engine.info()))
+        request = build_request(name, options, file, rootless=_is_rootless(engine))
         return str(_send(engine, "POST", "/containers/create", request)["Id"])
+
+
+def _is_rootless(engine: DockerApi) -> bool:
+    """Of `DockerApi.info` without what that adds, which takes another request."""
+    return is_rootless(engine.api.info())
 
 
 @contextmanager
