@@ -2,7 +2,7 @@
 
 A body is kept until its request is answered. One alone has a limit, but each of 256 connections may bring one: an agent
 with the token could fill the memory of the process that also carries out the calls of others. So bodies wait for room
-they are read; small ones always have it.
+before they are read; small ones always have it.
 
 A chunked body does not say its length. It is read up to `SMALL_BYTES`; one that goes on takes the most that any may
 have, in one step, because bodies that grow would wait for one another. At its end it keeps what it has.
