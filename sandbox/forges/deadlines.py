@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 
@@ -60,3 +61,16 @@ CONNECTION_CLASSES: Mapping[str, type[HTTPConnection]] = {
     "https": _DeadlineHttpsConnection,
 }
 """Connection classes by the scheme of their pool."""
+
+
+class DeadlineAdapter(HTTPAdapter):
+    """The timeout of a request is the deadline of its whole answer."""
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        pool.ConnectionCls = self.find_connection_class(pool.scheme)
+        return pool
+
+    def find_connection_class(self, scheme: str) -> type[HTTPConnection]:
+        """The class of connections of a scheme."""
+        return CONNECTION_CLASSES[scheme]

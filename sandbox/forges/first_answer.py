@@ -12,13 +12,10 @@ Cookies are in the session's jar until it ends, without a limit, and are sent ag
 from __future__ import annotations
 
 from http.cookiejar import DefaultCookiePolicy
-from typing import Any
 
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection
 
-from sandbox.forges.deadlines import CONNECTION_CLASSES
+from sandbox.forges.deadlines import DeadlineAdapter
 
 
 class FirstAnswerSession(requests.Session):
@@ -32,19 +29,6 @@ class FirstAnswerSession(requests.Session):
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """None: see the module's docstring."""
         return None
-
-
-class DeadlineAdapter(HTTPAdapter):
-    """The timeout of a request is the deadline of its whole answer (`sandbox.forges.deadlines`)."""
-
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
-        pool.ConnectionCls = self.find_connection_class(pool.scheme)
-        return pool
-
-    def find_connection_class(self, scheme: str) -> type[HTTPConnection]:
-        """The class of connections of a scheme."""
-        return CONNECTION_CLASSES[scheme]
 
 
 def make_first_answer_session() -> FirstAnswerSession:

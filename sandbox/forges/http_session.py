@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.deadlines import CONNECTION_CLASSES
+from sandbox.forges.deadlines import DeadlineAdapter
 from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
 from sandbox.retries import build_retrying
 
@@ -111,17 +110,12 @@ def _leave_unchanged(request: requests.PreparedRequest) -> requests.PreparedRequ
     return request
 
 
-class _BoundedAdapter(HTTPAdapter):
+class _BoundedAdapter(DeadlineAdapter):
     """Reads each answer whole, within a deadline and a size limit: a timeout of `requests` limits one read only."""
 
     def __init__(self, ca_file: Path | None) -> None:
         super().__init__()
         self._ca_file = ca_file
-
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
-        pool.ConnectionCls = CONNECTION_CLASSES[pool.scheme]
-        return pool
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         deadline = time.monotonic() + CALL_TIMEOUT_S

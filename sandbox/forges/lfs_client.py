@@ -29,8 +29,8 @@ from urllib3.util.connection import create_connection
 from sandbox.credentials import Credential, remove_secret
 from sandbox.egress.addresses import is_allowed_address
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.deadlines import CONNECTION_CLASSES
-from sandbox.forges.first_answer import DeadlineAdapter, FirstAnswerSession
+from sandbox.forges.deadlines import CONNECTION_CLASSES, DeadlineAdapter
+from sandbox.forges.first_answer import FirstAnswerSession
 from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S
 from sandbox.forges.http_session import USER_AGENT, TransientForgeError, retry_read
 from sandbox.forges.lfs_answers import POINTERS_HINT, DownloadAction, broken_error, read_batch, refusal
