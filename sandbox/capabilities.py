@@ -19,9 +19,9 @@ from sandbox.byte_sizes import format_bytes
 from sandbox.config import Settings, WorkspaceSettings
 from sandbox.engine.guest_group import GuestGroup, read_group_host
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
-from sandbox.engine.products import how_to_get_runtime, is_podman
+from sandbox.engine.products import has_security_option, how_to_get_runtime, is_podman, is_rootless
 from sandbox.engine.protocol import EngineInformation
-from sandbox.engine.user_maps import find_first_ids, is_rootless
+from sandbox.engine.user_maps import find_first_ids
 from sandbox.errors import SandboxError
 from sandbox.files.disk_images import find_disk_obstacle
 from sandbox.files.idmap import IdMapping
@@ -221,7 +221,7 @@ def runc_probe(info: Facts, configured: str) -> Probe:
 
 def seccomp_probe(info: Facts) -> Probe:
     """Without seccomp our profile cannot be loaded, and no container starts."""
-    if _has_security_option(info, "seccomp"):
+    if has_security_option(info, "seccomp"):
         return _ok("seccomp", "available")
     return _fail("seccomp", "missing", "Use a kernel with CONFIG_SECCOMP_FILTER and an engine built with seccomp.")
 
@@ -230,7 +230,7 @@ def lsm_probe(info: Facts, unlabelled: Sequence[Path] = ()) -> Probe:
     """AppArmor or SELinux, a second layer of defense where the distribution ships one. `unlabelled`: paths of the home
     that guests need and SELinux does not let them use.
     """
-    found = [name for name in ("apparmor", "selinux") if _has_security_option(info, name)]
+    found = [name for name in ("apparmor", "selinux") if has_security_option(info, name)]
     if "selinux" in found and unlabelled:
         paths = shlex.join(map(str, unlabelled))
         return _fail(
@@ -540,11 +540,6 @@ def _find_engine_root(engine: EngineInformation | SandboxError, info: Facts | Sa
     if isinstance(engine, SandboxError) or isinstance(info, SandboxError) or not engine.is_local:
         return None
     return Path(str(info.get("DockerRootDir") or "/var/lib/docker"))
-
-
-def _has_security_option(info: Facts, name: str) -> bool:
-    """Whether `SecurityOptions` has this name; they are strings as `name=seccomp,profile=default`."""
-    return any(f"name={name}" in str(option).split(",") for option in info.get("SecurityOptions") or ())
 
 
 def _parse_version(text: str) -> tuple[int, int, int] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.engine.cgroups import CGROUP_ROOT, find_delegated_group
 from sandbox.engine.endpoint import Endpoint
-from sandbox.engine.products import Product, complete_podman_info
+from sandbox.engine.products import Product, complete_podman_info, is_rootless
 from sandbox.engine.quarantine_store import QuarantineStore
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -70,9 +70,10 @@ def _read_controllers(info: Mapping[str, Any]) -> list[str]:
     """The controllers of control groups of version 2 that an engine of this host may use; a rootless one has those that
     are delegated to its user, if it asks that user's systemd for groups.
     """
-    if info.get("Rootless") and info.get("CgroupDriver") != "systemd":
+    rootless = is_rootless(info)
+    if rootless and info.get("CgroupDriver") != "systemd":
         return []
-    group = find_delegated_group(os.geteuid()) if info.get("Rootless") else CGROUP_ROOT
+    group = find_delegated_group(os.geteuid()) if rootless else CGROUP_ROOT
     try:
         return (group / "cgroup.controllers").read_text(encoding="ascii").split()
     except OSError:

@@ -34,8 +34,7 @@ from sandbox.engine.cgroups import (
     read_held_memory,
     read_memory_limit,
 )
-from sandbox.engine.products import is_podman
-from sandbox.engine.user_maps import is_rootless
+from sandbox.engine.products import is_podman, is_rootless
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 

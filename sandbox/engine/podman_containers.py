@@ -19,9 +19,9 @@ from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.docker_containers import missing_image_error
 from sandbox.engine.mounts import invisible_files_error, names_unseen_source
 from sandbox.engine.podman_request import build_request, read_seccomp
+from sandbox.engine.products import is_rootless
 from sandbox.engine.runtime_spec import find_spec_differences
 from sandbox.engine.socket_api import SocketApi
-from sandbox.engine.user_maps import is_rootless
 from sandbox.engine.verify_created import difference_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule

@@ -61,6 +61,16 @@ def is_podman(info: Mapping[str, Any]) -> bool:
     return "BuildahVersion" in info
 
 
+def has_security_option(info: Mapping[str, Any], name: str) -> bool:
+    """Whether `SecurityOptions` of `GET /info` has this name; they are strings as `name=seccomp,profile=default`."""
+    return any(f"name={name}" in str(option).split(",") for option in info.get("SecurityOptions") or ())
+
+
+def is_rootless(info: Mapping[str, Any]) -> bool:
+    """Whether an ordinary user runs the engine, from `GET /info`."""
+    return has_security_option(info, "rootless") or info.get("Rootless") is True  # Podman 4.3 says only the latter
+
+
 def complete_podman_info(
     info: Mapping[str, Any],
     version: Mapping[str, Any],
@@ -81,7 +91,7 @@ def complete_podman_info(
         for name, runtime in (info.get("Runtimes") or {}).items()
         if default in (None, name) and isinstance(runtime, dict) and has_file(str(runtime.get("path")))
     }
-    is_told = str(info.get("CgroupVersion")) != "2" and not info.get("Rootless")
+    is_told = str(info.get("CgroupVersion")) != "2" and not is_rootless(info)
     limits = {} if is_told else {name: controller in controllers for name, controller in _CONTROLLERS.items()}
     return {**info, **limits, "Runtimes": runtimes, "RuncCommit": {"ID": _find_runc(version)}}
 

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sandbox.engine.products import has_security_option, is_rootless
 from sandbox.engine.protocol import EngineInformation
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_pattern import lazy_pattern
@@ -38,11 +39,6 @@ IdPair = tuple[int, int]
 """A uid and a gid."""
 
 
-def is_rootless(info: Mapping[str, Any]) -> bool:
-    """Whether an ordinary user runs the engine, from `GET /info`."""
-    return _has(info, "rootless") or info.get("Rootless") is True  # Podman 4.3 says only the latter
-
-
 def find_first_ids(info: Mapping[str, Any], users: UserIds, own: IdPair | None = None) -> IdPair:
     """The host's uid and gid of the guests' 0, from `GET /info`: (0, 0) for an engine that maps none.
 
@@ -52,7 +48,7 @@ def find_first_ids(info: Mapping[str, Any], users: UserIds, own: IdPair | None =
     """
     if is_rootless(info):
         return _find_rootless(info, users, own or (os.geteuid(), os.getegid()))
-    if not _has(info, "userns"):
+    if not has_security_option(info, "userns"):
         if users.mapped:
             raise _unusable_error("The engine does not map users, and the container policy says that it does", _UNMAP)
         return 0, 0
@@ -121,10 +117,6 @@ def require_no_host_root(pid: int, options: Mapping[str, Any], proc: Path = Path
             "The guest is root of this host and was stopped",
             hint="The engine says that it is rootless, but its guests are in no user namespace: use another engine.",
         )
-
-
-def _has(info: Mapping[str, Any], option: str) -> bool:
-    return any(f"name={option}" in str(line).split(",") for line in info.get("SecurityOptions") or ())
 
 
 def _unusable_error(brief: str, hint: str) -> SandboxError:

@@ -13,8 +13,8 @@ from sandbox.attack.harness.guests import ProbeOutput, guests_of
 from sandbox.attack.harness.outcomes import GotThrough, NotSupported
 from sandbox.attack.harness.scene import SECRET, Scene, remove, require_equal, require_hit, require_refusal
 from sandbox.attack.suites.nested import needs_root
+from sandbox.engine.products import is_rootless
 from sandbox.engine.unhardened import Bind
-from sandbox.engine.user_maps import is_rootless
 from sandbox.errors import ErrorCode
 from sandbox.git.unhardened import run_unhardened
 from sandbox.shipped_files import find_resources
