@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from sandbox.environment_names import may_be_setting
+from sandbox.environment_names import LOG, may_be_setting
 from sandbox.text import one_line
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -29,13 +29,13 @@ def configure_logs(rewrite: Callable[[str], str]) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(rewrite_record)
     handler.setFormatter(_Formatter())
-    level = os.environ.get("SANDBOX_LOG", "").lower()
+    level = os.environ.get(LOG, "").lower()
     logger = logging.getLogger("sandbox")
     logger.handlers = [handler]
     logger.setLevel(level.upper() if level in _LEVELS else logging.WARNING)
     logger.propagate = False
     if level and level not in _LEVELS:
-        logger.warning("SANDBOX_LOG=%s is no level: use %s", ascii(level[:40]), ", ".join(_LEVELS))
+        logger.warning("%s=%s is no level: use %s", LOG, ascii(level[:40]), ", ".join(_LEVELS))
     if any(map(may_be_setting, os.environ)):
         from sandbox.config import describe_ignored_variables  # noqa: PLC0415 - lazy: most commands have no settings
 
