@@ -118,10 +118,10 @@ sub install {
         my $all = join ' && ', "perl $script $options", @commands;
         my $seconds = limit();
         my @shell   = ( 'sh', '-c', "cd \"\$1\" && ($all) >'$top/one.log' 2>&1 </dev/null", 'sh', $folder );
-        my $status  = run_logged( 'timeout', '-k', '5', $seconds, @shell );
+        my $status  = run_logged( 'timeout', '-s', 'KILL', $seconds, @shell );
         return 1 if $status == 0;
         note_failure($name);
-        if ( $status == 124 << 8 || $status == 137 << 8 ) {    # of timeout, and of its KILL
+        if ( $status == 9 || $status == 137 << 8 ) {    # timeout kills its group, and so itself
             print STDERR "$name was stopped after $seconds seconds\n";
             return !( $is_slow{$name} = 1 );
         }
