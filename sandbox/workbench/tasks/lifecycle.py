@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch, require_branch_words
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.only_copies import WorkRef
-from sandbox.workbench.tasks.task_refs import begin_deletion, find_branch, list_refs_without_work
+from sandbox.workbench.tasks.task_refs import delete_refs, find_branch, list_refs_without_work
 from sandbox.workbench.tasks.worktrees import (
     collect_unused_checkouts,
     create_worktree,
@@ -71,7 +71,6 @@ _log = logging.getLogger(__name__)
 
 EDIT_WAIT_S = 10.0
 """How long an edit waits for another operation on the same task. Checks run longer, so they cause a conflict."""
-_SAVE_WAIT_S = 10.0  # for a write of a task's record, with memory reserved
 
 
 @dataclass(frozen=True)
@@ -379,10 +378,9 @@ def close_task(
             closed = {"status": TaskStatus.CLOSED, "closed_at": task.closed_at or datetime.now(UTC)}
             if not has_worktree(site):
                 closed["worktree_path"] = None
-            saving = pool.submit(save_task, services.home, task.model_copy(update=closed))
-            if refs is not None:
-                _delete_refs_once_saved(services, task, refs.result(), saving)
-            saved = saving.result()
+            saved = save_task(services.home, task.model_copy(update=closed))
+        if refs is not None:
+            _delete_refs(services, saved, refs.result())
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved
@@ -412,17 +410,11 @@ def _list_refs_without_work(services: Services, task: Task) -> tuple[WorkRef, ..
         return ()
 
 
-def _delete_refs_once_saved(services: Services, task: Task, refs: Sequence[WorkRef], saving: Future[Task]) -> None:
-    """Delete the refs of a task once the record says closed. The task is closed in any case: `gc` looks at them again.
-
-    git starts while the record is written, and waits with its share of the memory. So it may wait for that only: a
-    write of one file, which reserves no memory.
-    """
+def _delete_refs(services: Services, task: Task, refs: Sequence[WorkRef]) -> None:
+    """Delete the refs of a closed task. It is closed in any case: `gc` looks at them again."""
     try:
-        with begin_deletion(services.repositories.open(task.repo_id)[1], refs) as delete_refs:
-            wait([saving], _SAVE_WAIT_S)
-            if saving.done() and saving.exception() is None:
-                delete_refs()
+        if refs:
+            delete_refs(services.repositories.open(task.repo_id)[1], refs)
     except SandboxError as error:
         _log.info("the refs of %s were kept: %s", task.id, error.brief)
 

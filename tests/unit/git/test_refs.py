@@ -22,7 +22,7 @@ from sandbox.git import objects, refs
 from sandbox.git.entries import REGULAR, StoredCommit
 from sandbox.git.process import Git, GitResult
 from sandbox.workbench.tasks.only_copies import WorkRef
-from sandbox.workbench.tasks.task_refs import begin_deletion, delete_refs
+from sandbox.workbench.tasks.task_refs import delete_refs
 from tests.unit.conftest import Upstream, refused
 from tests.unit.git.test_new_commits import committed
 
@@ -437,20 +437,14 @@ def test_s173_locks_of_a_killed_git_do_not_keep_a_ref_from_its_rename_or_deletio
     assert lock.exists(), "the control: its owner may be alive"
 
 
-@pytest.mark.parametrize("begun", [False, True], ids=["at once", "begun before"])
 def test_s173_a_killed_git_does_not_keep_a_task_from_losing_its_refs(
-    upstream: Upstream, moves: tuple[Git, list[str]], begun: bool
+    upstream: Upstream, moves: tuple[Git, list[str]]
 ) -> None:
     git, (one, *_) = moves
     lock = upstream.git_dir / f"{NAME}.lock"
     lock.touch()
     os.utime(lock, (time.time() - 151.0, time.time() - 151.0))
-    listed = [WorkRef(NAME, one, "", "")]
-    if begun:
-        with begin_deletion(git, listed) as delete:
-            delete()
-    else:
-        delete_refs(git, listed)
+    delete_refs(git, [WorkRef(NAME, one, "", "")])
     assert refs.resolve_ref(git, NAME) is None
 
 

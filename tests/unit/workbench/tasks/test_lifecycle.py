@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,8 +12,7 @@ import pytest
 
 from sandbox.checks.execute import CheckDirectories
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.memory import PROCESS_BUDGET
-from sandbox.models import Check, CheckRun, Task, TaskStatus, Verdict
+from sandbox.models import Check, CheckRun, Task, Verdict
 from sandbox.store import records
 from sandbox.store.home import Home, read_json
 from sandbox.workbench import Watch
@@ -24,9 +20,9 @@ from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks import task_checks
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.repositories import stored_facts
-from sandbox.workbench.tasks import lifecycle, task_refs
+from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.only_copies import WorkRef, find_among
-from sandbox.workbench.tasks.task_refs import begin_deletion
+from sandbox.workbench.tasks.task_refs import delete_refs
 from sandbox.workbench.tasks.worktrees import delete_files
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -118,14 +114,12 @@ def test_a_ref_that_moves_after_it_was_listed_keeps_all_refs_of_the_task(
     desk.write("f", b"new\n")
     moved = desk.workbench.commit(desk.task.id, "another commit").commit
 
-    @contextmanager
-    def move_ref_then_delete(*arguments: Any) -> Iterator[Callable[[], None]]:
-        with begin_deletion(*arguments) as delete:
-            if moving:
-                desk.git("update-ref", f"refs/heads/{task.branch}", moved)
-            yield delete
+    def move_ref_then_delete(*arguments: Any) -> None:
+        if moving:
+            desk.git("update-ref", f"refs/heads/{task.branch}", moved)
+        delete_refs(*arguments)
 
-    monkeypatch.setattr(lifecycle, "begin_deletion", move_ref_then_delete)
+    monkeypatch.setattr(lifecycle, "delete_refs", move_ref_then_delete)
     for moving in (False, True):
         task = desk.workbench.create_task(desk.repo_id)
         desk.git("update-ref", f"refs/sandbox/{task.id}/pushed", task.head_commit)
@@ -150,54 +144,26 @@ def test_git_waits_with_its_memory_for_no_deletion_of_files(desk: Desk, monkeypa
     steps: list[str] = []
     begins = threading.Event()
 
-    @contextmanager
-    def note_then_begin(*arguments: Any) -> Iterator[Callable[[], None]]:
+    def note_then_delete(*arguments: Any) -> None:
         steps.append("git starts")
         begins.set()
-        with begin_deletion(*arguments) as delete:
-            assert PROCESS_BUDGET.free_bytes < PROCESS_BUDGET.total_bytes  # control: it does reserve
-            yield delete
+        delete_refs(*arguments)
 
     def delete_slowly(site: Any) -> None:
         begins.wait(0.5)
         delete_files(site)
         steps.append("files are gone")
 
-    monkeypatch.setattr(lifecycle, "begin_deletion", note_then_begin)
-    monkeypatch.setattr(lifecycle, "delete_files", delete_slowly)
-    desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
-    assert steps == ["files are gone", "git starts"]
-    assert [line for line in desk.refs() if desk.task.branch in line] == []
-
-
-def test_git_waits_with_its_memory_for_a_slow_disk_only_so_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refs are kept then, and the task is closed."""
-    ended = threading.Event()
-
-    @contextmanager
-    def begin_and_note_end(*arguments: Any) -> Iterator[Callable[[], None]]:
-        with begin_deletion(*arguments) as delete:
-            yield delete
-        ended.set()
-
-    def save_slowly(home: Home, task: Task) -> Task:
-        assert ended.wait(10.0)
+    def save(home: Home, task: Task) -> Task:
+        steps.append("saved")
         return records.save_task(home, task)
 
-    monkeypatch.setattr(lifecycle, "_SAVE_WAIT_S", 0.05)
-    monkeypatch.setattr(lifecycle, "begin_deletion", begin_and_note_end)
-    monkeypatch.setattr(lifecycle, "save_task", save_slowly)
-    assert desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True).status is TaskStatus.CLOSED
-    assert [line for line in desk.refs() if desk.task.branch in line] != []
-
-
-def test_a_task_is_closed_without_a_pipe_to_git(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its refs are kept: `gc` deletes them later."""
-    full = Mock(pipe=Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
-    monkeypatch.setattr(task_refs, "os", full)
-    assert desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True).status is TaskStatus.CLOSED
-    assert full.pipe.called
-    assert [line for line in desk.refs() if desk.task.branch in line] != []
+    monkeypatch.setattr(lifecycle, "delete_refs", note_then_delete)
+    monkeypatch.setattr(lifecycle, "delete_files", delete_slowly)
+    monkeypatch.setattr(lifecycle, "save_task", save)
+    desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
+    assert steps == ["files are gone", "saved", "git starts"]
+    assert [line for line in desk.refs() if desk.task.branch in line] == []
 
 
 def test_a_branch_that_a_ref_of_the_remote_has_is_known_without_git() -> None:
