@@ -248,6 +248,9 @@ COMMANDS = {
     "take-over": Command(take_over, needs_engine=True, later=("pool", "fill")),
 }
 
+LIKE_ANOTHER = {"write", "snapshot", "close", "push-again", "run", "clean"}
+"""Most of their steps are those of patch, commit, close-and-delete, push, verify and restore."""
+
 
 def chosen(name: str, steps: int) -> list[int]:
     """The steps to kill before: all, or a few that lie differently in each command."""
@@ -291,7 +294,9 @@ def killed(life: Life, command: Command, at: int) -> list[str]:
     return arguments
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.variant] if name in LIKE_ANOTHER else []) for name in COMMANDS]
+)
 @pytest.mark.timeout(7200 if ALL else 300)
 def test_p03_a_command_killed_at_any_step_leaves_nothing_and_loses_nothing(life: Life, name: str) -> None:
     command = COMMANDS[name]

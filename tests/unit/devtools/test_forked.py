@@ -18,6 +18,8 @@ from devtools import command
 from devtools.command import Command, FirstStarts
 from devtools.forked import ForkServer
 
+pytestmark = pytest.mark.xdist_group("forked")  # else each process imports the package for a server of its own
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
