@@ -44,7 +44,9 @@ settings.load_profile("unit")
 ROOT = Path(__file__).parents[2]
 SLOW = {
     "agent/test_launch.py", "attack/test_runner.py", "daemon/test_failed_hand_over.py", "daemon/test_kills.py",
-    "daemon/test_preload.py", "images/test_node_check.py",
+    "daemon/test_preload.py", "images/test_node_check.py", "cluster/test_server_thread.py",
+    "cluster/test_task_history.py", "daemon/test_webhooks.py", "dependencies/test_perl_install.py",
+    "engine/test_endpoint.py", "store/test_shared_store.py",
     "daemon/test_socket_activation.py", "devtools/test_forked.py", "devtools/test_host_speed.py",
     "devtools/test_reference.py", "devtools/test_suite_groups.py", "devtools/test_words.py",
     "edits/test_patch_property.py",
@@ -52,7 +54,7 @@ SLOW = {
     "workbench/controller/test_audit.py", "workbench/tasks/test_snapshots.py", "workbench/tasks/test_edit.py",
     "workbench/tasks/test_looks.py", "workbench/tasks/test_tree_tasks.py",
 }  # fmt: skip
-"""Modules that start interpreters, clone remotes, go through a whole workbench, or explore by the hundred."""
+"""Modules that start interpreters, clone remotes, go through a whole workbench, explore by the hundred, or wait."""
 
 _SCRUBBED = ("SANDBOX_", "GIT_", "DOCKER_", "XDG_", "SSH_", "GH_", "GITHUB_", "GITLAB_")
 _REAL_ENGINE_CLIENT = docker.APIClient.__init__

@@ -313,6 +313,7 @@ def measure(name: str, text: str) -> float:
         return time.process_time() - started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_perl_manifest_cannot_exhaust_its_reader(name: str) -> None:
     """Whatever is repeated in it, and what is before and after that. At most 0.1 s are usual here."""

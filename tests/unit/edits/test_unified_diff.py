@@ -543,6 +543,7 @@ def test_a_patch_has_a_limited_number_of_hunks_and_lines(desk: Desk, monkeypatch
 
 
 @pytest.mark.timeout(90)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "patch",
     [

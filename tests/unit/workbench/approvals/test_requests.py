@@ -114,6 +114,7 @@ _VALUES = st.recursive(
 _ARGUMENTS = st.dictionaries(st.text(max_size=6), _VALUES, max_size=4)
 
 
+@pytest.mark.slow
 @given(_ARGUMENTS)
 def test_the_order_of_keys_makes_no_other_call(arguments: dict[str, Any]) -> None:
     backwards = dict(reversed(arguments.items()))
