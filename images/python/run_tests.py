@@ -27,10 +27,9 @@ _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)(?:\s
 _OF_EVERY_TEST = {"py", "py3", f"py3{sys.version_info.minor}", "test", "tests", "testing", "unit", "unittest"}
 _SUBSTITUTION = re.compile(r"\{([^{}]*)\}")
 _RUNNERS = {"django-admin", "green", "nose2", "stestr", "trial", "unit2", "zope-testrunner"}
-_BY_PYTEST = re.compile(  # setuptools 72 has no command `test`
-    r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast)| -s \S+)*)"
-    r"|(?:-\S+ )*setup\.py (?:.* )?test(?: .*)?"
-)
+_BY_PYTEST = re.compile(r"-m pytest\b.*|(?:-\S+ )*setup\.py (?:.* )?test(?: .*)?")  # setuptools 72 has no such command
+_UNITTEST_FLAGS = {"-v", "-b", "-f", "-c", "--verbose", "--buffer", "--failfast", "--catch"}
+_TESTS = re.compile(r"tests?\w*\.py|\w+_tests\.py")  # of unittest; pytest looks for test_*.py and *_test.py
 _NOT_TAKEN = re.compile(r"PATH|HOME|TMPDIR|VIRTUAL_ENV|PYTEST_ADDOPTS|(?:COV|COVERAGE|PIP|UV|VIRTUALENV|TOX)_.*")
 _NOT_OWN = {"CVS", "_darcs", "build", "dist", "examples", "node_modules", "vendor", "venv"}  # pytest enters few of them
 _EXITS = {"SystemExit", "exit", "os._exit", "quit", "sys.exit"}
@@ -43,8 +42,8 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """`commands`: run one after another in `folder`, until one fails; empty: pytest, of `files` if there are some.
-    `origin`: where they stand.
+    """`commands`: run one after another in `folder`, until one fails; empty: pytest with `options`, of `files` if there
+    are some. `origin`: where they stand.
     """
 
     origin: str = "pytest"
@@ -52,6 +51,7 @@ class Plan:
     folder: str = "."
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[str] = ()
+    options: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def choose(work: str, arguments: Sequence[str]) -> Plan:
             folder = expand(source.folder or ".", work, ())
         except NotUnderstoodError:
             return Plan(environment=environment)
-        if any(argv[0] == "pytest" for argv in found):
-            return Plan(environment=environment)
+        if by_pytest := [argv for argv in found if argv[0] == "pytest"]:
+            return Plan(environment=environment, options=by_pytest[0][1:3], files=by_pytest[0][3:])
         if found:
             return Plan(source.origin, found, folder, environment)
     return find_django(arguments, environment) or find_others(arguments, environment) or Plan(environment=environment)
@@ -168,7 +168,8 @@ def read_nox() -> Iterator[str]:
 
 
 def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:
-    """Its words if it runs tests; ["pytest"] if pytest finds the same ones, and reports more; [] if it runs none.
+    """Its words if it runs tests; "pytest", and what it is given, if it finds the same ones and reports more; [] if it
+    runs none.
 
     Raises: `NotUnderstoodError` for a command that runs tests in a way that is not known here.
     """
@@ -181,15 +182,33 @@ def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:
     name = Path(first).name
     if name in {"pytest", "py.test"} or _BY_PYTEST.fullmatch(" ".join(rest)):
         return ["pytest"]
+    if rest[:2] == ["-m", "unittest"] and (options := convert_unittest(rest[2:])):
+        return ["pytest", *options]
     if not any("test" in word.lower() for word in (name, *rest)) and name != "trial":
         return []
-    if re.fullmatch(r"python[0-9.]*", name):
-        return [] if "pip" in rest[:2] else [sys.executable, *rest]
-    if name in _RUNNERS:
-        return [name, *rest]
+    program = sys.executable if re.fullmatch(r"python[0-9.]*", name) else name if name in _RUNNERS else ""
+    if program:
+        return [] if "pip" in rest[:2] else [program, *rest]
     if name in {"make", "sh", "bash", "tox", "nox"}:
         raise NotUnderstoodError
     return []
+
+
+def convert_unittest(words: Sequence[str]) -> list[str]:
+    """What pytest is given in place of these arguments of unittest: an option, and the folder if it is said; [] if it
+    may not find the same tests.
+    """
+    folder, pattern, rest = "", "test*.py", [word for word in words if word not in _UNITTEST_FLAGS]
+    for before, word in zip(["", *rest], rest, strict=False):
+        if before in {"-s", "--start-directory"}:
+            folder = word
+        elif before in {"-p", "--pattern"}:
+            pattern = word
+        elif before == "discover" and Path(word).is_dir():
+            folder = word
+        elif word not in {"discover", "-s", "--start-directory", "-p", "--pattern"}:
+            return []
+    return ["-o", f"python_files={pattern} *_test.py", *([folder] if folder else [])]
 
 
 def without_coverage(words: list[str]) -> list[str]:
@@ -252,8 +271,8 @@ def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
 
 def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
     """Where no file has a name that pytest looks for: a program `runtests.py` at the root, a package `tests` that runs
-    itself, or files `tests.py`, which pytest takes if they are named. The status of a program is the verdict, so one
-    that would end with 0 whatever fails is not run.
+    itself, or files such as `tests.py` and `testlex.py`, which pytest takes if they are named. The status of a program
+    is the verdict, so one that would end with 0 whatever fails is not run.
     """
     programs, files = [], []
     for folder, folders, names in os.walk("."):
@@ -266,7 +285,7 @@ def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
         path = Path(folder)
         if {"__init__.py", "__main__.py"} <= set(names) and path.name in {"test", "tests"}:
             programs.append(path)
-        files += [path / name for name in ("test.py", "tests.py") if name in names]
+        files += [path / name for name in names if _TESTS.fullmatch(name)]
     for name in ("runtests.py", "run_tests.py"):
         if has_tests(Path(name)) and sets_status(load(name)):
             return Plan(name, [[sys.executable, name, *arguments]], ".", environment)
@@ -274,7 +293,9 @@ def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
         module = name_module(path)
         if module and has_tests(path / "__main__.py") and sets_status(load(f"{path}/__main__.py")):
             return Plan(f"{path}/__main__.py", [[sys.executable, "-m", module, *arguments]], ".", environment)
-    return Plan(environment=environment, files=[str(path) for path in files if has_tests(path)])
+    named = [str(path) for path in sorted(files) if has_tests(path)]
+    mode = ["--import-mode=importlib"] if named else []  # for they mostly have the same name
+    return Plan(environment=environment, files=named, options=mode)
 
 
 def name_module(path: Path) -> str:
@@ -335,8 +356,7 @@ def main(work: str, arguments: list[str]) -> int:
     os.environ.update(plan.environment)
     if not plan.commands:
         settings = ["-q", "-o", f"cache_dir={work}/pytest-cache", f"--junitxml={REPORT}"]
-        mode = ["--import-mode=importlib"] if plan.files else []  # for they mostly have the same name
-        words = [*settings, *mode, *(arguments or plan.files)]
+        words = [*settings, *plan.options, *(arguments or plan.files)]
         os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])  # noqa: S606 -- no shell is wanted
     for argv in plan.commands:
         sys.stderr.write(f"sandbox-python-check: as {plan.origin} says: {shlex.join(argv)}\n")

@@ -156,9 +156,31 @@ def test_the_projects_own_way_is_taken(
 def test_files_that_pytest_does_not_look_for_are_named_if_there_are_no_others(program: ModuleType) -> None:
     write({"tests.py": "import unittest\n", "x/test.py": "import pytest\n", "x/tests.py": ""})
     write({f"{folder}/tests.py": "import unittest\n" for folder in ("node_modules/y", "venv", "build", "examples")})
-    assert program.choose("/work", []) == program.Plan(files=["tests.py", "x/test.py"])
+    write({"x/testlex.py": "import unittest\n", "x/latest.py": "import unittest\n", "x/testing.py": ""})
+    files, mode = ["tests.py", "x/test.py", "x/testlex.py"], ["--import-mode=importlib"]
+    assert program.choose("/work", []) == program.Plan(files=files, options=mode)
     write({"x/test_one.py": ""})
     assert program.choose("/work", []) == program.Plan()
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("discover", ["-o", "python_files=test*.py *_test.py"]),
+        ("discover -v {toxinidir}/tests", ["-o", "python_files=test*.py *_test.py", "<root>/tests"]),
+        ("discover -s tests -p '*_check.py'", ["-o", "python_files=*_check.py *_test.py", "tests"]),
+        ("-v x.tests", None),
+        ("discover x.tests", None),
+        ("discover tests -k fast", None),
+    ],
+)
+def test_pytest_finds_the_tests_of_unittest_if_its_arguments_say_where(
+    words: str, options: list[str] | None, program: ModuleType
+) -> None:
+    write({"tox.ini": TOX.format(commands=f"python -m unittest {words}"), "tests/testfoo.py": ""})
+    plan = program.choose("/work", [])
+    given = [word.replace(str(Path.cwd()), "<root>") for word in (*plan.options, *plan.files)]
+    assert (given, plan.commands == ()) == (options or [], options is not None)
 
 
 def test_named_files_may_have_the_same_name(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
