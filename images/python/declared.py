@@ -40,8 +40,9 @@ LOCAL = (
 INCLUDE = r"(?:-r|--requirement)[ =]?\s*(\S+)"
 MANIFESTS_OF_FOLDERS = (PYPROJECT, "setup.py", "setup.cfg")
 REQUIREMENTS = (
-    r"(?:requirements/)?(?:requirements[-_](?:tests?|testing|dev)|(?:test|dev)[-_]requirements)[.](?:txt|in)"
-    r"|requirements/(?:tests?|testing|dev)[.](?:txt|in)|requirements/(?:default|base)[.]txt"
+    r"(?:requirements/)?(?:requirements[-_.](?:tests?|testing|ci|dev|development)|(?:test|ci|dev)[-_]requirements)"
+    r"[.](?:txt|in)|requirements/(?:tests?|testing|ci|dev|develop|development|local)[.](?:txt|in)"
+    r"|requirements/(?:default|base)[.]txt"
     r"|(?:tests?/)?requirements[.]txt"
 )
 WANTED = ("dev", "develop", "test", "tests", "testing")

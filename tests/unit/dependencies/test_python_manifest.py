@@ -321,6 +321,14 @@ def test_of_a_large_workspace_all_that_is_promised_is_read_and_the_rest_refused_
     assert set(files) < set(manifest.files)
 
 
+@pytest.mark.parametrize("name", ["requirements/local.txt", "requirements/ci.txt", "requirements.dev.txt"])
+def test_lists_of_applications_are_read_with_what_they_include(name: str) -> None:
+    """As cookiecutters for Django write them."""
+    base = f"{name.rpartition('/')[0]}/base.txt".lstrip("/")
+    manifest = read_python_manifest(reader({name: "-r base.txt\npytest-django\n", base: "django\n"}))
+    assert {found.name for found in manifest.requirements} == {"django", "pytest-django"}
+
+
 PIPFILE = """
 [[source]]
 name = "pypi"
