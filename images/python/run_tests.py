@@ -32,6 +32,8 @@ _UNITTEST_FLAGS = {"-v", "-b", "-f", "-c", "--verbose", "--buffer", "--failfast"
 _TESTS = re.compile(r"tests?\w*\.py|\w+_tests\.py")  # of unittest; pytest looks for test_*.py and *_test.py
 _NOT_TAKEN = re.compile(r"PATH|HOME|TMPDIR|VIRTUAL_ENV|PYTEST_ADDOPTS|(?:COV|COVERAGE|PIP|UV|VIRTUALENV|TOX)_.*")
 _NOT_OWN = {"CVS", "_darcs", "build", "dist", "examples", "node_modules", "vendor", "venv"}  # pytest enters few of them
+_MANAGES = "DJANGO_SETTINGS_MODULE"
+_SHOWS = {"demo", "demos", "example", "sample", "samples"}  # how a package is used: its tests are elsewhere
 _EXITS = {"SystemExit", "exit", "os._exit", "quit", "sys.exit"}
 _PYTEST_SETTINGS = {"pytest.ini": "[pytest]", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
 
@@ -259,9 +261,15 @@ def expand_environment(tox: Tox, work: str) -> dict[str, str]:
 
 
 def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
-    """Django's own runner, for a project with `manage.py`, and for a package with a `runtests.py`."""
-    if "DJANGO_SETTINGS_MODULE" in load("manage.py"):
-        return Plan("manage.py", [[sys.executable, "manage.py", "test", *arguments]], ".", environment)
+    """Django's own runner, for a project with one `manage.py`, at the root or one folder below, and for a package with
+    a `runtests.py`.
+    """
+    below = [path for path in Path().glob("*/manage.py") if path.parent.name not in _NOT_OWN | _SHOWS]
+    tested = [path for path in below if any(path.parent.glob("**/test*.py"))]
+    found = [path for path in (Path("manage.py"), *tested) if _MANAGES in load(str(path))]
+    if len(found) == 1 or Path("manage.py") in found:
+        command = [sys.executable, "manage.py", "test", *arguments]
+        return Plan(str(found[0]), [command], str(found[0].parent), environment)
     for name in ("runtests.py", "tests/runtests.py"):
         if re.search(r"^\s*(?:import|from) django\b", load(name), re.MULTILINE):
             path = Path(name)

@@ -29,6 +29,7 @@ STATUS = (
     f"{RUN}if r.failures: exit(1)\n",
     "raise SystemExit(main())\n",
 )
+MANAGE = "os.environ['DJANGO_SETTINGS_MODULE'] = 'x'\n"
 TOX = "[testenv]\ncommands =\n    {commands}\n"
 
 
@@ -79,6 +80,9 @@ def write(files: Mapping[str, str]) -> None:
         *({"runtests.py": f"import pytest, unittest\n{text}"} for text in NO_STATUS),
         *({"x/tests/__init__.py": "", "x/tests/__main__.py": f"import unittest\n{text}"} for text in NO_STATUS),
         {"runtests.py": "import os\n"},
+        {"one/manage.py": MANAGE, "one/tests.py": "", "two/manage.py": MANAGE, "two/tests.py": ""},
+        {"example/manage.py": MANAGE, "example/tests.py": ""},
+        {"web/manage.py": MANAGE},
         {"pyproject.toml": "not toml"},
     ],
 )
@@ -127,7 +131,12 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
             [[PY, "-m", "x.test"]],
             ".",
         ),
-        ({"manage.py": "os.environ['DJANGO_SETTINGS_MODULE'] = 'x'\n"}, [[PY, "manage.py", "test"]], "."),
+        ({"manage.py": MANAGE}, [[PY, "manage.py", "test"]], "."),
+        (
+            {"web/manage.py": MANAGE, "web/app/tests.py": ""},
+            [[PY, "manage.py", "test"]],
+            "web",
+        ),
         ({"tests/runtests.py": "import django\n"}, [[PY, "runtests.py"]], "tests"),
         (
             {"x/tests/__init__.py": "", "x/tests/__main__.py": MAIN, "x/tests/smoke.py": ""},
