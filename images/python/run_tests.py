@@ -32,6 +32,8 @@ _UNITTEST_FLAGS = {"-v", "-b", "-f", "-c", "--verbose", "--buffer", "--failfast"
 _TESTS = re.compile(r"tests?\w*\.py|\w+_tests\.py")  # of unittest; pytest looks for test_*.py and *_test.py
 _NOT_TAKEN = re.compile(r"PATH|HOME|TMPDIR|VIRTUAL_ENV|PYTEST_ADDOPTS|(?:COV|COVERAGE|PIP|UV|VIRTUALENV|TOX)_.*")
 _NOT_OWN = {"CVS", "_darcs", "build", "dist", "examples", "node_modules", "vendor", "venv"}  # pytest enters few of them
+_IMPORTS_TESTING = re.compile(r"^\s*(?:import|from) [\w., ]*\b(?:unittest|pytest)\b", re.MULTILINE)
+_ENDS_IMPORT = re.compile(r"^unittest\.main\(", re.MULTILINE)
 _MANAGES = "DJANGO_SETTINGS_MODULE"
 _SHOWS = {"demo", "demos", "example", "sample", "samples"}  # how a package is used: its tests are elsewhere
 _EXITS = {"SystemExit", "exit", "os._exit", "quit", "sys.exit"}
@@ -206,8 +208,6 @@ def convert_unittest(words: Sequence[str]) -> list[str]:
             folder = word
         elif before in {"-p", "--pattern"}:
             pattern = word
-        elif before == "discover" and Path(word).is_dir():
-            folder = word
         elif word not in {"discover", "-s", "--start-directory", "-p", "--pattern"}:
             return []
     return ["-o", f"python_files={pattern} *_test.py", *([folder] if folder else [])]
@@ -301,7 +301,7 @@ def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
         module = name_module(path)
         if module and has_tests(path / "__main__.py") and sets_status(load(f"{path}/__main__.py")):
             return Plan(f"{path}/__main__.py", [[sys.executable, "-m", module, *arguments]], ".", environment)
-    named = [str(path) for path in sorted(files) if has_tests(path)]
+    named = [str(path) for path in sorted(files) if has_tests(path) and not _ENDS_IMPORT.search(load(str(path)))]
     mode = ["--import-mode=importlib"] if named else []  # for they mostly have the same name
     return Plan(environment=environment, files=named, options=mode)
 
@@ -338,7 +338,7 @@ def sets_status(text: str) -> bool:
 
 def has_tests(path: Path) -> bool:
     """Whether a file uses unittest or pytest."""
-    return re.search(r"^\s*(?:import|from) [\w., ]*\b(?:unittest|pytest)\b", load(str(path)), re.MULTILINE) is not None
+    return _IMPORTS_TESTING.search(load(str(path))) is not None
 
 
 def load(name: str) -> str:

@@ -82,6 +82,7 @@ def test_the_date_that_is_chosen_is_the_one_that_versions_are_of(
     for name in ("stubs", "sources", "wheels"):
         Path(name).rmdir()
     monkeypatch.setattr(choose, "Chooser", Recorder)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9")
     monkeypatch.setitem(choose.FIRST_FIXES, sys.version_info[:2], "2022-12-06T00:00:00Z")
     assert choose.main("2020-06-22T00:00:00Z") == 65
     assert seen == ["2022-12-06T00:00:00Z"]

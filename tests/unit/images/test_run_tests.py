@@ -166,6 +166,7 @@ def test_files_that_pytest_does_not_look_for_are_named_if_there_are_no_others(pr
     write({"tests.py": "import unittest\n", "x/test.py": "import pytest\n", "x/tests.py": ""})
     write({f"{folder}/tests.py": "import unittest\n" for folder in ("node_modules/y", "venv", "build", "examples")})
     write({"x/testlex.py": "import unittest\n", "x/latest.py": "import unittest\n", "x/testing.py": ""})
+    write({"x/testmain.py": f"{MAIN}"})  # it would end pytest while it is imported
     files, mode = ["tests.py", "x/test.py", "x/testlex.py"], ["--import-mode=importlib"]
     assert program.choose("/work", []) == program.Plan(files=files, options=mode)
     write({"x/test_one.py": ""})
@@ -176,7 +177,8 @@ def test_files_that_pytest_does_not_look_for_are_named_if_there_are_no_others(pr
     ("words", "options"),
     [
         ("discover", ["-o", "python_files=test*.py *_test.py"]),
-        ("discover -v {toxinidir}/tests", ["-o", "python_files=test*.py *_test.py", "<root>/tests"]),
+        ("discover -v -s {toxinidir}/tests", ["-o", "python_files=test*.py *_test.py", "<root>/tests"]),
+        ("discover tests", None),
         ("discover -s tests -p '*_check.py'", ["-o", "python_files=*_check.py *_test.py", "tests"]),
         ("-v x.tests", None),
         ("discover x.tests", None),
