@@ -213,6 +213,14 @@ def convert_unittest(words: Sequence[str]) -> list[str]:
     return ["-o", f"python_files={pattern} *_test.py", *([folder] if folder else [])]
 
 
+def with_report(argv: Sequence[str], number: int) -> list[str]:
+    """A command of unittest, by a program that also writes what each test did; any other as it is."""
+    if list(argv[:3]) != [sys.executable, "-m", "unittest"]:
+        return list(argv)
+    program = Path(__file__).with_name("unittest_report.py")
+    return [sys.executable, str(program), f"{Path(REPORT).parent}/unittest-{number}.xml", *argv[3:]]
+
+
 def without_coverage(words: list[str]) -> list[str]:
     """`coverage run --branch -m unittest` as `python -m unittest`: nothing reads what coverage would write."""
     if words[:1] == ["coverage"] or words[1:3] == ["-m", "coverage"]:
@@ -366,9 +374,10 @@ def main(work: str, arguments: list[str]) -> int:
         settings = ["-q", "-o", f"cache_dir={work}/pytest-cache", f"--junitxml={REPORT}"]
         words = [*settings, *plan.options, *(arguments or plan.files)]
         os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])  # noqa: S606 -- no shell is wanted
-    for argv in plan.commands:
+    for number, argv in enumerate(plan.commands):
         sys.stderr.write(f"sandbox-python-check: as {plan.origin} says: {shlex.join(argv)}\n")
-        status = subprocess.run(argv, cwd=plan.folder, check=False).returncode  # noqa: S603 -- the project's own tests
+        words = with_report(argv, number)
+        status = subprocess.run(words, cwd=plan.folder, check=False).returncode  # noqa: S603 -- the project's own tests
         if status:
             return status if status > 0 else 128 - status
     return 0

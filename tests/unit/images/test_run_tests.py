@@ -224,3 +224,13 @@ def test_commands_run_in_order_until_one_fails(program: ModuleType, monkeypatch:
     write({f"test_{status}.py": f"raise SystemExit({status})\n" for status in (0, 3, 4)})
     write({"tox.ini": TOX.format(commands="\n    ".join(f"python test_{status}.py" for status in (0, 3, 4)))})
     assert program.main("/work", []) == 3
+
+
+def test_unittest_writes_a_report_for_each_of_its_commands(program: ModuleType) -> None:
+    words = program.with_report([PY, "-m", "unittest", "-v", "x"], 1)
+    assert (words[0], Path(words[1]).name, words[2:]) == (
+        PY,
+        "unittest_report.py",
+        ["/report/unittest-1.xml", "-v", "x"],
+    )
+    assert program.with_report([PY, "-m", "x"], 0) == [PY, "-m", "x"]
