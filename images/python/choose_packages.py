@@ -37,6 +37,11 @@ MAX_SOURCES = 30
 WITHOUT_WHEELS = re.compile(r"(?:all versions of |\b)([A-Za-z0-9][A-Za-z0-9._-]*)\S* ha(?:s|ve) no (?:usable )?wheels")
 WHEELS_REQUIRED = re.compile(r"Wheels are required for `([^`\s]+)`")
 
+FIRST_FIXES = {(3, 11): "2022-12-06T00:00:00Z", (3, 13): "2024-12-03T00:00:00Z"}
+"""When the second release of each Python appeared. What is older than it seldom runs with it, or has a wheel for it:
+pytest 6.2.4 of 2021 fails with Python 3.10 and newer.
+"""
+
 
 class Unreachable(Exception):
     """No registry answers: fewer requirements would not help."""
@@ -252,11 +257,16 @@ def separate_sources(offered: dict[str, Release]) -> None:
     Path("resolved.txt").write_text("".join(kept))
 
 
+def choose_date(date: str, python: tuple[int, int]) -> str:
+    """That of the commit, but none before the interpreter."""
+    return max(date, FIRST_FIXES.get(python, ""))
+
+
 def main(date: str) -> int:
     """Exit status: 65 without a solution, 69 without a registry."""
     for folder in (STUBS, SOURCES, WHEELS):
         folder.mkdir()
-    chooser = Chooser(Index(dict(os.environ)), date)
+    chooser = Chooser(Index(dict(os.environ)), choose_date(date, sys.version_info[:2]))
     try:
         selection = chooser.choose()
     except Unreachable as error:

@@ -11,6 +11,7 @@ in the wheel-house; the ones that are not there either are named on stderr.
 Extras come from the wheel's metadata (every back-end writes it), groups from `[dependency-groups]` (PEP 735).
 """
 
+import itertools
 import os
 import posixpath
 import re
@@ -29,6 +30,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 WHEELS = Path("/wheels")
 PYPROJECT = "pyproject.toml"
 PLACED_AT = 315_619_201  # 1980-01-02 00:00:01, which no other file has: the next check replaces what a killed one left
+FOLDERS_OF_SOURCES = ("", "src", "lib", "python")
 EXTENSIONS = ("*.cpython-*.so", "*.abi3.so")  # never taken into a commit: policies/profiles/python.toml
 LOCAL = (
     r"(?:(?P<editable>-e|--editable)[ =]?\s*)?(?:file:(?!//))?(?P<path>[\w.-]+(?:/[\w.-]+)*)/?"
@@ -38,8 +40,9 @@ LOCAL = (
 INCLUDE = r"(?:-r|--requirement)[ =]?\s*(\S+)"
 MANIFESTS_OF_FOLDERS = (PYPROJECT, "setup.py", "setup.cfg")
 REQUIREMENTS = (
-    r"(?:requirements/)?(?:requirements[-_](?:tests?|testing|dev)|(?:test|dev)[-_]requirements)[.](?:txt|in)"
-    r"|requirements/(?:tests?|testing|dev)[.](?:txt|in)|requirements/(?:default|base)[.]txt"
+    r"(?:requirements/)?(?:requirements[-_.](?:tests?|testing|ci|dev|development)|(?:test|ci|dev)[-_]requirements)"
+    r"[.](?:txt|in)|requirements/(?:tests?|testing|ci|dev|develop|development|local)[.](?:txt|in)"
+    r"|requirements/(?:default|base)[.]txt"
     r"|(?:tests?/)?requirements[.]txt"
 )
 WANTED = ("dev", "develop", "test", "tests", "testing")
@@ -193,12 +196,13 @@ def is_hidden(name: str) -> bool:
 
 
 def extensions(wheel: Path, root: Path) -> Iterator[str]:
-    """Those of packages that stand at the root: there tests find the sources instead of what is installed. Each appears
-    whole and with its time; a part of one that a kill leaves has a name that is never taken into a commit either.
+    """Those of packages that stand at the root or in a folder of sources: tests may find these instead of what is
+    installed. Each appears whole and with its time; a part of one that a kill leaves has a name that is never taken
+    into a commit either.
     """
     with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            path = root / name
+        for name, folder in itertools.product(archive.namelist(), FOLDERS_OF_SOURCES):
+            path = root / folder / name
             is_free = not os.path.lexists(path) or path.lstat().st_mtime == PLACED_AT
             is_extension = "/" in name and any(map(path.match, EXTENSIONS))
             if not is_extension or not is_free or not os.access(path.parent, os.W_OK):
@@ -210,7 +214,7 @@ def extensions(wheel: Path, root: Path) -> Iterator[str]:
                 part.replace(path)
             finally:
                 part.unlink(missing_ok=True)
-            yield name
+            yield path.relative_to(root).as_posix()
 
 
 def wants(pyproject: Path, *wheel: Path) -> list[str]:

@@ -27,12 +27,15 @@ _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)(?:\s
 _OF_EVERY_TEST = {"py", "py3", f"py3{sys.version_info.minor}", "test", "tests", "testing", "unit", "unittest"}
 _SUBSTITUTION = re.compile(r"\{([^{}]*)\}")
 _RUNNERS = {"django-admin", "green", "nose2", "stestr", "trial", "unit2", "zope-testrunner"}
-_BY_PYTEST = re.compile(  # setuptools 72 has no command `test`
-    r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast)| -s \S+)*)"
-    r"|(?:-\S+ )*setup\.py (?:.* )?test(?: .*)?"
-)
+_BY_PYTEST = re.compile(r"-m pytest\b.*|(?:-\S+ )*setup\.py (?:.* )?test(?: .*)?")  # setuptools 72 has no such command
+_UNITTEST_FLAGS = {"-v", "-b", "-f", "-c", "--verbose", "--buffer", "--failfast", "--catch"}
+_TESTS = re.compile(r"tests?\w*\.py|\w+_tests\.py")  # of unittest; pytest looks for test_*.py and *_test.py
 _NOT_TAKEN = re.compile(r"PATH|HOME|TMPDIR|VIRTUAL_ENV|PYTEST_ADDOPTS|(?:COV|COVERAGE|PIP|UV|VIRTUALENV|TOX)_.*")
 _NOT_OWN = {"CVS", "_darcs", "build", "dist", "examples", "node_modules", "vendor", "venv"}  # pytest enters few of them
+_IMPORTS_TESTING = re.compile(r"^\s*(?:import|from) [\w., ]*\b(?:unittest|pytest)\b", re.MULTILINE)
+_ENDS_IMPORT = re.compile(r"^unittest\.main\(", re.MULTILINE)
+_MANAGES = "DJANGO_SETTINGS_MODULE"
+_SHOWS = {"demo", "demos", "example", "sample", "samples"}  # how a package is used: its tests are elsewhere
 _EXITS = {"SystemExit", "exit", "os._exit", "quit", "sys.exit"}
 _PYTEST_SETTINGS = {"pytest.ini": "[pytest]", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
 
@@ -43,8 +46,8 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """`commands`: run one after another in `folder`, until one fails; empty: pytest, of `files` if there are some.
-    `origin`: where they stand.
+    """`commands`: run one after another in `folder`, until one fails; empty: pytest with `options`, of `files` if there
+    are some. `origin`: where they stand.
     """
 
     origin: str = "pytest"
@@ -52,6 +55,7 @@ class Plan:
     folder: str = "."
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[str] = ()
+    options: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,8 @@ def choose(work: str, arguments: Sequence[str]) -> Plan:
             folder = expand(source.folder or ".", work, ())
         except NotUnderstoodError:
             return Plan(environment=environment)
-        if any(argv[0] == "pytest" for argv in found):
-            return Plan(environment=environment)
+        if by_pytest := [argv for argv in found if argv[0] == "pytest"]:
+            return Plan(environment=environment, options=by_pytest[0][1:3], files=by_pytest[0][3:])
         if found:
             return Plan(source.origin, found, folder, environment)
     return find_django(arguments, environment) or find_others(arguments, environment) or Plan(environment=environment)
@@ -168,7 +172,8 @@ def read_nox() -> Iterator[str]:
 
 
 def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:
-    """Its words if it runs tests; ["pytest"] if pytest finds the same ones, and reports more; [] if it runs none.
+    """Its words if it runs tests; "pytest", and what it is given, if it finds the same ones and reports more; [] if it
+    runs none.
 
     Raises: `NotUnderstoodError` for a command that runs tests in a way that is not known here.
     """
@@ -181,15 +186,39 @@ def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:
     name = Path(first).name
     if name in {"pytest", "py.test"} or _BY_PYTEST.fullmatch(" ".join(rest)):
         return ["pytest"]
+    if rest[:2] == ["-m", "unittest"] and (options := convert_unittest(rest[2:])):
+        return ["pytest", *options]
     if not any("test" in word.lower() for word in (name, *rest)) and name != "trial":
         return []
-    if re.fullmatch(r"python[0-9.]*", name):
-        return [] if "pip" in rest[:2] else [sys.executable, *rest]
-    if name in _RUNNERS:
-        return [name, *rest]
+    program = sys.executable if re.fullmatch(r"python[0-9.]*", name) else name if name in _RUNNERS else ""
+    if program:
+        return [] if "pip" in rest[:2] else [program, *rest]
     if name in {"make", "sh", "bash", "tox", "nox"}:
         raise NotUnderstoodError
     return []
+
+
+def convert_unittest(words: Sequence[str]) -> list[str]:
+    """What pytest is given in place of these arguments of unittest: an option, and the folder if it is said; [] if it
+    may not find the same tests.
+    """
+    folder, pattern, rest = "", "test*.py", [word for word in words if word not in _UNITTEST_FLAGS]
+    for before, word in zip(["", *rest], rest, strict=False):
+        if before in {"-s", "--start-directory"}:
+            folder = word
+        elif before in {"-p", "--pattern"}:
+            pattern = word
+        elif word not in {"discover", "-s", "--start-directory", "-p", "--pattern"}:
+            return []
+    return ["-o", f"python_files={pattern} *_test.py", *([folder] if folder else [])]
+
+
+def with_report(argv: Sequence[str], number: int) -> list[str]:
+    """A command of unittest, by a program that also writes what each test did; any other as it is."""
+    if list(argv[:3]) != [sys.executable, "-m", "unittest"]:
+        return list(argv)
+    program = Path(__file__).with_name("unittest_report.py")
+    return [sys.executable, str(program), f"{Path(REPORT).parent}/unittest-{number}.xml", *argv[3:]]
 
 
 def without_coverage(words: list[str]) -> list[str]:
@@ -240,9 +269,15 @@ def expand_environment(tox: Tox, work: str) -> dict[str, str]:
 
 
 def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
-    """Django's own runner, for a project with `manage.py`, and for a package with a `runtests.py`."""
-    if "DJANGO_SETTINGS_MODULE" in load("manage.py"):
-        return Plan("manage.py", [[sys.executable, "manage.py", "test", *arguments]], ".", environment)
+    """Django's own runner, for a project with one `manage.py`, at the root or one folder below, and for a package with
+    a `runtests.py`.
+    """
+    below = [path for path in Path().glob("*/manage.py") if path.parent.name not in _NOT_OWN | _SHOWS]
+    tested = [path for path in below if any(path.parent.glob("**/test*.py"))]
+    found = [path for path in (Path("manage.py"), *tested) if _MANAGES in load(str(path))]
+    if len(found) == 1 or Path("manage.py") in found:
+        command = [sys.executable, "manage.py", "test", *arguments]
+        return Plan(str(found[0]), [command], str(found[0].parent), environment)
     for name in ("runtests.py", "tests/runtests.py"):
         if re.search(r"^\s*(?:import|from) django\b", load(name), re.MULTILINE):
             path = Path(name)
@@ -252,8 +287,8 @@ def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
 
 def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
     """Where no file has a name that pytest looks for: a program `runtests.py` at the root, a package `tests` that runs
-    itself, or files `tests.py`, which pytest takes if they are named. The status of a program is the verdict, so one
-    that would end with 0 whatever fails is not run.
+    itself, or files such as `tests.py` and `testlex.py`, which pytest takes if they are named. The status of a program
+    is the verdict, so one that would end with 0 whatever fails is not run.
     """
     programs, files = [], []
     for folder, folders, names in os.walk("."):
@@ -266,7 +301,7 @@ def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
         path = Path(folder)
         if {"__init__.py", "__main__.py"} <= set(names) and path.name in {"test", "tests"}:
             programs.append(path)
-        files += [path / name for name in ("test.py", "tests.py") if name in names]
+        files += [path / name for name in names if _TESTS.fullmatch(name)]
     for name in ("runtests.py", "run_tests.py"):
         if has_tests(Path(name)) and sets_status(load(name)):
             return Plan(name, [[sys.executable, name, *arguments]], ".", environment)
@@ -274,7 +309,9 @@ def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
         module = name_module(path)
         if module and has_tests(path / "__main__.py") and sets_status(load(f"{path}/__main__.py")):
             return Plan(f"{path}/__main__.py", [[sys.executable, "-m", module, *arguments]], ".", environment)
-    return Plan(environment=environment, files=[str(path) for path in files if has_tests(path)])
+    named = [str(path) for path in sorted(files) if has_tests(path) and not _ENDS_IMPORT.search(load(str(path)))]
+    mode = ["--import-mode=importlib"] if named else []  # for they mostly have the same name
+    return Plan(environment=environment, files=named, options=mode)
 
 
 def name_module(path: Path) -> str:
@@ -309,7 +346,7 @@ def sets_status(text: str) -> bool:
 
 def has_tests(path: Path) -> bool:
     """Whether a file uses unittest or pytest."""
-    return re.search(r"^\s*(?:import|from) [\w., ]*\b(?:unittest|pytest)\b", load(str(path)), re.MULTILINE) is not None
+    return _IMPORTS_TESTING.search(load(str(path))) is not None
 
 
 def load(name: str) -> str:
@@ -335,12 +372,12 @@ def main(work: str, arguments: list[str]) -> int:
     os.environ.update(plan.environment)
     if not plan.commands:
         settings = ["-q", "-o", f"cache_dir={work}/pytest-cache", f"--junitxml={REPORT}"]
-        mode = ["--import-mode=importlib"] if plan.files else []  # for they mostly have the same name
-        words = [*settings, *mode, *(arguments or plan.files)]
+        words = [*settings, *plan.options, *(arguments or plan.files)]
         os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])  # noqa: S606 -- no shell is wanted
-    for argv in plan.commands:
+    for number, argv in enumerate(plan.commands):
         sys.stderr.write(f"sandbox-python-check: as {plan.origin} says: {shlex.join(argv)}\n")
-        status = subprocess.run(argv, cwd=plan.folder, check=False).returncode  # noqa: S603 -- the project's own tests
+        words = with_report(argv, number)
+        status = subprocess.run(words, cwd=plan.folder, check=False).returncode  # noqa: S603 -- the project's own tests
         if status:
             return status if status > 0 else 128 - status
     return 0

@@ -7,6 +7,7 @@ report, then the output (symptoms.py). Without any of these only the exit status
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,10 @@ _COLLECTING = "collection failure"  # pytest's message for a module that it coul
 FILE_FAILED = "the file failed outside of its tests; the output has the error"
 """Our message for a file that `node --test` could not load, or that ended with an error of its own."""
 
-NO_TEST_RAN = "its report has 0 tests: that it passed says nothing about the code"
+NO_TEST_RAN = "it ran 0 tests: that it passed says nothing about the code"
 """A remark about a run that passed, see `passed_without_tests`."""
+
+_RAN = lazy_pattern(r"^Ran (\d+) tests? in \d+\.\d{3}s$", re.MULTILINE)  # unittest, also of Django
 
 _NODE_HELPER = "sandbox-node-check"
 _ONCE_MORE = f"{_NODE_HELPER}: a package writes into its own folder: "
@@ -76,9 +79,15 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
 
 
 def passed_without_tests(run: CheckRun) -> bool:
-    """Whether a check passed, and its own report of tests has none. A runner that finds no test may succeed."""
-    report = run.report
-    return run.verdict is Verdict.PASSED and report is not None and report.kind == "tests" and not report.tests
+    """Whether a check passed, and its own report of tests has none, or unittest says so where there is no report. A
+    runner that finds no test may succeed, as unittest does before Python 3.12.
+    """
+    if run.verdict is not Verdict.PASSED:
+        return False
+    if run.report is not None:
+        return run.report.kind == "tests" and not run.report.tests
+    said = _RAN.findall(run.stderr_tail)
+    return bool(said) and not any(map(int, said))
 
 
 def _cause_from_end(run: CheckRun) -> Cause:

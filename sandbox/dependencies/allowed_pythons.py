@@ -61,10 +61,10 @@ def _find_in_pyproject(content: bytes) -> str:
         document = untrusted_toml.loads(content.decode())
     except ValueError:
         return ""
-    wanted = _get(document, "project", "requires-python")
+    wanted = get_nested(document, "project", "requires-python")
     if isinstance(wanted, str):
         return wanted
-    poetry = _get(document, "tool", "poetry", "dependencies", "python")
+    poetry = get_nested(document, "tool", "poetry", "dependencies", "python")
     converted = poetry_constraints.convert_constraint("python", poetry) if isinstance(poetry, str) else ""
     return converted.removeprefix("python") if isinstance(converted, str) else ""
 
@@ -83,7 +83,9 @@ def _find_in_pipfile(content: bytes) -> str:
         document = untrusted_toml.loads(content.decode())
     except ValueError:
         return ""
-    wanted = _get(document, "requires", "python_version") or _get(document, "requires", "python_full_version")
+    wanted = get_nested(document, "requires", "python_version") or get_nested(
+        document, "requires", "python_full_version"
+    )
     return f">={wanted}" if isinstance(wanted, str) else ""
 
 
@@ -92,7 +94,8 @@ def _find_in_setup_py(content: bytes) -> str:
     return found[2] if found else ""
 
 
-def _get(document: object, *keys: str) -> object:
+def get_nested(document: object, *keys: str) -> object:
+    """What stands at the end of these keys of tables; None if there is nothing."""
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None
     return document

@@ -25,8 +25,11 @@ _REQUIREMENT_FILES = {
         for role, names in {
             Role.TEST: ("requirements-test", "requirements-tests", "requirements-testing", "requirements_test",
                         "requirements_tests", "requirements_testing",
-                        "test-requirements", "test_requirements", "test", "tests", "testing"),
-            Role.DEVELOPMENT: ("requirements-dev", "requirements_dev", "dev-requirements", "dev_requirements", "dev"),
+                        "requirements.test", "requirements-ci", "requirements_ci", "ci-requirements",
+                        "test-requirements", "test_requirements", "test", "tests", "testing", "ci"),
+            Role.DEVELOPMENT: ("requirements-dev", "requirements_dev", "dev-requirements", "dev_requirements",
+                               "requirements.dev", "requirements-development", "dev", "develop", "development",
+                               "local"),
         }.items()
         for name in names
         if folder or "requirements" in name

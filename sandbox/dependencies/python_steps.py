@@ -96,6 +96,7 @@ BACK_ENDS = frozenset(
     | {"poetry-core", "pdm-backend", "editables"}
 )
 """What builds a project without a layer: images/python/requirements.in."""
+_MAY_EXCLUDE_NEWEST = re.compile(r"<|==|~=|!=")
 _PLAIN_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
 
 
@@ -120,8 +121,11 @@ def needs_description(read: ReadFile) -> bool:
 
 
 def needs_layer(manifest: Manifest) -> bool:
-    """Whether a project asks for packages: the usual build back-ends are in the image."""
-    return any(r.role is not Role.BUILD or r.name not in BACK_ENDS for r in manifest.requirements)
+    """Whether a project asks for packages: the usual build back-ends are in the image, and are the newest there."""
+    return any(
+        r.role is not Role.BUILD or r.name not in BACK_ENDS or _MAY_EXCLUDE_NEWEST.search(r.specifier)
+        for r in manifest.requirements
+    )
 
 
 def write_fetch_files(manifest: Manifest, needs: Sequence[str]) -> dict[str, bytes]:

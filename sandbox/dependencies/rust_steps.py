@@ -6,21 +6,26 @@ build no code. The install has no network, and only unpacks. Build scripts run i
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from sandbox.dependencies.allowed_pythons import get_nested
 from sandbox.dependencies.cargo_lock import CRATE_NAME, CRATE_VERSION, read_cargo_lock
 from sandbox.dependencies.cargo_lock import FILE as LOCK_FILE
 from sandbox.dependencies.cargo_manifest import FILE, CrateWish, read_cargo_manifests
 from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.environment import target
+from sandbox.dependencies.folder_patterns import resolve_folder
 from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
+from sandbox.dependencies.pyproject import FILE as PYPROJECT
 from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
 
 _HEAD = '[package]\nname = "space-sandbox-fetch"\nversion = "0.0.0"\nedition = "2021"\n[lib]\npath = "lib.rs"\n'
 _SOURCE = "registry+https://github.com/rust-lang/crates.io-index"
+_MAX_MODULES = 20  # of setuptools-rust, that are looked at
 _FILE_NAME = re.compile(rf"({CRATE_NAME.pattern})-({CRATE_VERSION.pattern})\.crate")
 
 # SPACE_INDEX: the sparse index of the operator. $1: the date of the commit; RUSTC_BOOTSTRAP allows the one option that
@@ -92,10 +97,13 @@ _FETCH_ENV = {"CARGO_NET_RETRY": "2", "CARGO_HTTP_TIMEOUT": "20", "CARGO_TERM_CO
 
 
 def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
-    """What the project at the root of a tree asks for; None if that is no crate. Raises: ValueError for `needs`."""
+    """What the project at the root of a tree asks for, or the crate that its Python package is built with; None if
+    there is none. Raises: ValueError for `needs`.
+    """
     if needs:
         raise ValueError("a layer of Rust has no needs of the profile's own")
-    collection = Collection(read)
+    folder = _find_crate(read)
+    collection = Collection(_read_below(read, folder) if folder else read)
     wishes = read_cargo_manifests(collection)
     read_cargo_lock(collection)
     manifest = collection.to_manifest()
@@ -113,6 +121,23 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
         wanted=tuple(sorted({f"{wish.name} {wish.requirement}" for wish in wanted})),
         refused=manifest.refused,
     )
+
+
+def _find_crate(read: ReadFile) -> str:
+    """The folder of Cargo.toml: where maturin and setuptools-rust look, '' for the top."""
+    if read(FILE) is not None:
+        return ""
+    document = Collection(read).load_toml(PYPROJECT)
+    modules = get_nested(document, "tool", "setuptools-rust", "ext-modules")
+    named = [get_nested(module, "path") for module in modules[:_MAX_MODULES]] if isinstance(modules, list) else []
+    named += [get_nested(document, "tool", "maturin", "manifest-path"), f"rust/{FILE}"]
+    files = (resolve_folder("", path) for path in named)
+    return next((posixpath.dirname(file) for file in files if file and read(file) is not None), "")
+
+
+def _read_below(read: ReadFile, folder: str) -> ReadFile:
+    """Folders of a pattern are not looked for there: most such crates have a Cargo.lock, or are the only one."""
+    return lambda path: None if path.startswith("/") else read(posixpath.join(folder, path))
 
 
 def write_manifest(wishes: Iterable[CrateWish]) -> bytes:

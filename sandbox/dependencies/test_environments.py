@@ -25,6 +25,10 @@ from sandbox.models.dependencies import RequirementRole as Role
 _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)\s*(.*)")
 _INCLUDE = re.compile(r"-(?:r|c)\s*(?:\{toxinidir\}/)?(\S+)")
 RECIPES = ("justfile", "Justfile", "Makefile")
+_OF_SECTION = re.compile(r"\{\[([\w:.-]{1,100})\]([\w.-]{1,100})\}")
+_OF_ENVIRONMENT = re.compile(r"\{env:\w{1,100}(?::([^{}]{0,1000}))?\}")
+_MAX_DEPTH = 3
+_MAX_CHARS = 16 * 1024  # of settings with what they take from others: such settings may take each other many times
 _INSTALLS = re.compile(r"\b(?:uv|poetry|pdm)\b.{0,100}? (?:sync|run|install)\b")
 _LINE_CHARS = 300  # of a recipe: more of a line is not looked at
 _NOT_FOR_CHECKS = frozenset({"doc", "docs", "documentation", "lint", "typing"})
@@ -48,8 +52,23 @@ def _read_sections(collection: Collection, parser: ConfigParser, path: str) -> N
     for section in parser.sections():
         kind, _, name = section.partition(":")
         if section == "testenv" or (kind == "testenv" and classify_list(name) is Role.TEST):
-            lines = {key: list_lines(parser[section].get(key, "")) for key in _KEYS}
+            lines = {key: list_lines(_expand(parser, parser[section].get(key, ""))) for key in _KEYS}
             _read_environment(collection, lines, f"{path}: {section}")
+
+
+def _expand(parser: ConfigParser, text: str) -> str:
+    """Put settings of other sections in the place of `{[core]deps}`, and the default in that of `{env:NAME:DEFAULT}`,
+    as tox does where no such variable is set. What is not there, or grows too long, stays and is refused as a line.
+    """
+
+    def find(match: re.Match[str]) -> str:
+        return parser.get(match[1], match[2], fallback=match[0])
+
+    for _ in range(_MAX_DEPTH):
+        if len(text) + sum(len(find(match)) for match in _OF_SECTION.finditer(text)) > _MAX_CHARS:
+            break
+        text = _OF_SECTION.sub(find, text)
+    return _OF_ENVIRONMENT.sub(lambda found: found[1] or "", text)
 
 
 def _read_tables(collection: Collection, tables: Mapping[str, Any], path: str) -> None:

@@ -165,7 +165,7 @@ class Profile(ProfileModel):
     artifacts: tuple[str, ...] = ()
     detect: DetectionRules = DetectionRules()
     checks: tuple[Check, ...] = Field(default=(), alias="check")
-    layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=1)
+    layers: tuple[LayerRule, ...] = Field(default=(), alias="layer", max_length=2)
     services: tuple[ServiceRule, ...] = Field(default=(), alias="service")
     git_facts: bool = False
     compiler_cache: bool = False
@@ -202,6 +202,8 @@ class Profile(ProfileModel):
         self.order_checks([c.id for c in self.checks])
         if self.pythons and self.gos:
             raise ValueError("images are chosen by [[python]] or by [[go]], not by both")
+        if len(self.layers) == 2 and len({layer.ecosystem for layer in self.layers} - _BESIDE_OTHERS) != 1:
+            raise ValueError("of two layers, one has to be of rust or go, and the other one of another ecosystem")
         return self
 
     @model_validator(mode="after")
@@ -350,7 +352,8 @@ def load_profiles(folders: Iterable[Path], workspace: PurePosixPath) -> dict[str
     """
     profiles: dict[str, Profile] = {}
     for folder in folders:
-        profiles |= {path.stem: _load_profile(path, workspace, profiles) for path in sorted(folder.glob("*.toml"))}
+        for path in sorted(folder.glob("*.toml"), key=lambda path: path.stem):  # python before python-rust
+            profiles[path.stem] = _load_profile(path, workspace, profiles)
     return profiles
 
 
@@ -377,6 +380,8 @@ def _build_whole(name: str, text: str) -> Profile:
     """A profile that extends no other. Raises: ValueError."""
     return _build_profile(name, _parse(text), {})
 
+
+_BESIDE_OTHERS = frozenset[str]({"rust", "go"})  # layers that need no place in PATH
 
 _INHERITED = {
     "image": "image",

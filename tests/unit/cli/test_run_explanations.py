@@ -266,3 +266,15 @@ def test_findings_of_a_compiler_are_errors_and_no_tests(capsys: pytest.CaptureFi
 def test_a_check_that_passed_without_a_test_says_so(tests: int, kind: Any, warns: bool) -> None:
     report = Report(tests=tests, failures=0, errors=0, skipped=0, failed=(), kind=kind)
     assert any("0 tests" in line for line in explain(run(Verdict.PASSED, 0, report=report))) is warns
+
+
+@pytest.mark.parametrize(
+    ("said", "warns"),
+    [
+        ("Ran 0 tests in 0.000s\n\nOK\n", True),
+        ("Ran 0 tests in 0.000s\n\nOK\nRan 2 tests in 0.100s\n\nOK\n", False),
+        ("compiled\n", False),
+    ],
+)
+def test_a_check_that_passed_without_a_report_warns_if_unittest_ran_nothing(said: str, warns: bool) -> None:
+    assert any("0 tests" in line for line in explain(run(Verdict.PASSED, 0, stderr_tail=said))) is warns

@@ -73,6 +73,24 @@ def test_a_list_with_a_test_tool_is_for_tests_if_no_name_of_a_list_says_so() -> 
     assert names(read(pyproject__toml=f'{lists}[dependency-groups]\ndev = ["y"]\n'), DEVELOPMENT) == ["y"]
 
 
+def test_what_tox_takes_from_other_sections_and_from_variables_that_are_not_set_is_read() -> None:
+    core = "[core]\nversion = 2\ndeps =\n  pytest-timeout\n  {[more]deps}\n[more]\ndeps = nbval=={[core]version}\n"
+    deps = "deps =\n  {[core]deps}\n  numpy{env:NUMPY:>=2}\n  {env:OTHER:}\n  {[none]deps}\n  {posargs}\n"
+    manifest = read(tox__ini=f"{core}[testenv]\n{deps}")
+    assert [(found.name, found.specifier) for found in manifest.requirements] == [
+        ("pytest-timeout", ""),
+        ("nbval", "==2"),
+        ("numpy", ">=2"),
+    ]
+    assert [found.text for found in manifest.refused] == ["{[none]deps}", "{posargs}"]
+
+
+def test_sections_of_tox_that_take_each_other_end() -> None:
+    ring = f"[a]\ndeps ={' {[b]deps}' * 9000}\n[b]\ndeps ={' {[a]deps}' * 9000}\n"
+    ring += "[testenv]\ndeps =\n  pytest\n  {[a]deps}\n"
+    assert names(read(tox__ini=ring), TEST) == ["pytest"]
+
+
 def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
     tox = "[testenv]\ndeps =\n  unit: pytest\n  unit-!py315: b\n  doctest: c\n  {py37,test}: d\n  py37: e\n"
     manifest = read(
@@ -301,6 +319,14 @@ def test_of_a_large_workspace_all_that_is_promised_is_read_and_the_rest_refused_
         ("workspace by/path3", RefusalReason.LIMIT),
     ]
     assert set(files) < set(manifest.files)
+
+
+@pytest.mark.parametrize("name", ["requirements/local.txt", "requirements/ci.txt", "requirements.dev.txt"])
+def test_lists_of_applications_are_read_with_what_they_include(name: str) -> None:
+    """As cookiecutters for Django write them."""
+    base = f"{name.rpartition('/')[0]}/base.txt".lstrip("/")
+    manifest = read_python_manifest(reader({name: "-r base.txt\npytest-django\n", base: "django\n"}))
+    assert {found.name for found in manifest.requirements} == {"django", "pytest-django"}
 
 
 PIPFILE = """

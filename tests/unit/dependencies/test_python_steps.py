@@ -65,7 +65,8 @@ def test_a_build_is_asked_only_for_what_no_file_says(expected: bool, files: dict
 
 def test_a_project_that_only_needs_its_build_back_end_needs_no_layer() -> None:
     assert steps.needs_layer(MANIFEST)
-    assert not steps.needs_layer(read(pyproject__toml='[build-system]\nrequires = ["hatchling"]\n'))
+    assert not steps.needs_layer(read(pyproject__toml='[build-system]\nrequires = ["hatchling>=1.20"]\n'))
+    assert steps.needs_layer(read(pyproject__toml='[build-system]\nrequires = ["flit_core>=2,<4"]\n')), "flit 4 cannot"
     assert steps.needs_layer(read(pyproject__toml='[build-system]\nrequires = ["setuptools", "pkgconfig"]\n'))
     in_image = (Path(__file__).parents[3] / "images/python/requirements.in").read_text().split()
     assert {name.partition("==")[0] for name in in_image} - {"pip", "uv", "pytest"} == steps.BACK_ENDS

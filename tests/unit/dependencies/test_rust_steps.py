@@ -27,6 +27,28 @@ def locked(name: str, version: str = "1.0.0", rest: str = f'{CRATES_IO}checksum 
     return f'[[package]]\nname = "{name}"\nversion = "{version}"\n{rest}'
 
 
+@pytest.mark.parametrize(
+    ("folder", "pyproject"),
+    [
+        ("rust", "[build-system]\n"),
+        ("native/one", "[tool.maturin]\nmanifest-path = 'native/one/Cargo.toml'\n"),
+        ("src/_x", "[[tool.setuptools-rust.ext-modules]]\ntarget = 'x._x'\npath = 'src/_x/Cargo.toml'\n"),
+    ],
+)
+def test_the_crate_of_a_python_package_is_where_its_build_says(folder: str, pyproject: str) -> None:
+    tree = {
+        "pyproject.toml": pyproject,
+        f"{folder}/Cargo.toml": '[package]\nname="p"\n[dependencies]\na = "1"\nb = {path = "b"}\n',
+        f"{folder}/b/Cargo.toml": '[package]\nname="b"\n[dependencies]\nc = "2"\n',
+    }
+    found = steps.plan_layer(reader(tree), [])
+    assert found is not None
+    assert found.wanted == ("a 1", "c 2")
+    assert steps.plan_layer(reader({"pyproject.toml": pyproject}), []) is None
+    outside = {"pyproject.toml": "[tool.maturin]\nmanifest-path = '../Cargo.toml'\n", "../Cargo.toml": "[package]\n"}
+    assert steps.plan_layer(reader(outside), []) is None
+
+
 def test_a_complete_lock_file_alone_decides() -> None:
     found = plan(toml='[package]\nname="p"\n[dependencies]\na = "1"\n', lock=locked("a") + locked("b", "2.0.0"))
     assert found is not None

@@ -58,6 +58,36 @@ def test_what_has_no_solution_is_left_out_and_the_rest_is_chosen(programs: tuple
         Solver(index, "2026-01-01T00:00:00Z").choose()
 
 
+def test_an_old_commit_gets_packages_that_can_know_the_interpreter(programs: tuple[ModuleType, ModuleType]) -> None:
+    choose, _ = programs
+    assert choose.choose_date("2021-05-16T22:03:42Z", (3, 11)) == "2022-12-06T00:00:00Z"
+    assert choose.choose_date("2026-01-01T00:00:00Z", (3, 11)) == "2026-01-01T00:00:00Z"
+    assert choose.choose_date("2021-05-16T22:03:42Z", (3, 99)) == "2021-05-16T22:03:42Z"
+    recipes = Path(FOLDER, "../../policies/profiles/python.toml").read_text()
+    for major, minor in choose.FIRST_FIXES:
+        assert f'version = "{major}.{minor}.' in recipes
+
+
+def test_the_date_that_is_chosen_is_the_one_that_versions_are_of(
+    programs: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose, _ = programs
+    seen = []
+
+    class Recorder(choose.Chooser):  # type: ignore[misc, name-defined]  # a program of an image has no types here
+        def choose(self) -> str:
+            seen.append(self.date)
+            raise SystemExit("seen")
+
+    for name in ("stubs", "sources", "wheels"):
+        Path(name).rmdir()
+    monkeypatch.setattr(choose, "Chooser", Recorder)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9")
+    monkeypatch.setitem(choose.FIRST_FIXES, sys.version_info[:2], "2022-12-06T00:00:00Z")
+    assert choose.main("2020-06-22T00:00:00Z") == 65
+    assert seen == ["2022-12-06T00:00:00Z"]
+
+
 def test_a_newer_release_without_any_wheel_is_not_passed_over(programs: tuple[ModuleType, ModuleType]) -> None:
     choose, sources = programs
     rows = [

@@ -126,6 +126,16 @@ def test_extensions_stand_beside_their_sources_and_what_the_project_brings_stays
     assert {path.name: path.read_text() for path in (tmp_path / "p").iterdir()} == {one: "first", own: "own"}
 
 
+def test_an_extension_stands_beside_sources_in_a_folder_of_their_own(program: ModuleType, tmp_path: Path) -> None:
+    """Tests inside the package find it there, and so do settings such as `pythonpath = src` of pytest."""
+    wheel = tmp_path / "p.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("p/inner/a.abi3.so", "whole")
+    (tmp_path / "src/p/inner").mkdir(parents=True)
+    assert list(program.extensions(wheel, tmp_path)) == ["src/p/inner/a.abi3.so"]
+    assert (tmp_path / "src/p/inner/a.abi3.so").read_text() == "whole"
+
+
 def test_an_extension_appears_whole_or_not_at_all_and_those_before_it_are_named(
     program: ModuleType, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ STATUS = (
     f"{RUN}if r.failures: exit(1)\n",
     "raise SystemExit(main())\n",
 )
+MANAGE = "os.environ['DJANGO_SETTINGS_MODULE'] = 'x'\n"
 TOX = "[testenv]\ncommands =\n    {commands}\n"
 
 
@@ -79,6 +80,9 @@ def write(files: Mapping[str, str]) -> None:
         *({"runtests.py": f"import pytest, unittest\n{text}"} for text in NO_STATUS),
         *({"x/tests/__init__.py": "", "x/tests/__main__.py": f"import unittest\n{text}"} for text in NO_STATUS),
         {"runtests.py": "import os\n"},
+        {"one/manage.py": MANAGE, "one/tests.py": "", "two/manage.py": MANAGE, "two/tests.py": ""},
+        {"example/manage.py": MANAGE, "example/tests.py": ""},
+        {"web/manage.py": MANAGE},
         {"pyproject.toml": "not toml"},
     ],
 )
@@ -127,7 +131,12 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
             [[PY, "-m", "x.test"]],
             ".",
         ),
-        ({"manage.py": "os.environ['DJANGO_SETTINGS_MODULE'] = 'x'\n"}, [[PY, "manage.py", "test"]], "."),
+        ({"manage.py": MANAGE}, [[PY, "manage.py", "test"]], "."),
+        (
+            {"web/manage.py": MANAGE, "web/app/tests.py": ""},
+            [[PY, "manage.py", "test"]],
+            "web",
+        ),
         ({"tests/runtests.py": "import django\n"}, [[PY, "runtests.py"]], "tests"),
         (
             {"x/tests/__init__.py": "", "x/tests/__main__.py": MAIN, "x/tests/smoke.py": ""},
@@ -156,9 +165,33 @@ def test_the_projects_own_way_is_taken(
 def test_files_that_pytest_does_not_look_for_are_named_if_there_are_no_others(program: ModuleType) -> None:
     write({"tests.py": "import unittest\n", "x/test.py": "import pytest\n", "x/tests.py": ""})
     write({f"{folder}/tests.py": "import unittest\n" for folder in ("node_modules/y", "venv", "build", "examples")})
-    assert program.choose("/work", []) == program.Plan(files=["tests.py", "x/test.py"])
+    write({"x/testlex.py": "import unittest\n", "x/latest.py": "import unittest\n", "x/testing.py": ""})
+    write({"x/testmain.py": f"{MAIN}"})  # it would end pytest while it is imported
+    files, mode = ["tests.py", "x/test.py", "x/testlex.py"], ["--import-mode=importlib"]
+    assert program.choose("/work", []) == program.Plan(files=files, options=mode)
     write({"x/test_one.py": ""})
     assert program.choose("/work", []) == program.Plan()
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("discover", ["-o", "python_files=test*.py *_test.py"]),
+        ("discover -v -s {toxinidir}/tests", ["-o", "python_files=test*.py *_test.py", "<root>/tests"]),
+        ("discover tests", None),
+        ("discover -s tests -p '*_check.py'", ["-o", "python_files=*_check.py *_test.py", "tests"]),
+        ("-v x.tests", None),
+        ("discover x.tests", None),
+        ("discover tests -k fast", None),
+    ],
+)
+def test_pytest_finds_the_tests_of_unittest_if_its_arguments_say_where(
+    words: str, options: list[str] | None, program: ModuleType
+) -> None:
+    write({"tox.ini": TOX.format(commands=f"python -m unittest {words}"), "tests/testfoo.py": ""})
+    plan = program.choose("/work", [])
+    given = [word.replace(str(Path.cwd()), "<root>") for word in (*plan.options, *plan.files)]
+    assert (given, plan.commands == ()) == (options or [], options is not None)
 
 
 def test_named_files_may_have_the_same_name(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,3 +224,13 @@ def test_commands_run_in_order_until_one_fails(program: ModuleType, monkeypatch:
     write({f"test_{status}.py": f"raise SystemExit({status})\n" for status in (0, 3, 4)})
     write({"tox.ini": TOX.format(commands="\n    ".join(f"python test_{status}.py" for status in (0, 3, 4)))})
     assert program.main("/work", []) == 3
+
+
+def test_unittest_writes_a_report_for_each_of_its_commands(program: ModuleType) -> None:
+    words = program.with_report([PY, "-m", "unittest", "-v", "x"], 1)
+    assert (words[0], Path(words[1]).name, words[2:]) == (
+        PY,
+        "unittest_report.py",
+        ["/report/unittest-1.xml", "-v", "x"],
+    )
+    assert program.with_report([PY, "-m", "x"], 0) == [PY, "-m", "x"]

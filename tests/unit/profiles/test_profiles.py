@@ -61,6 +61,7 @@ def test_the_shipped_profiles_are_all_there(shipped: dict[str, Profile]) -> None
         "node": "node",
         "perl": "perl",
         "python": "python",
+        "python-rust": "python-rust",
         "rust": "rust",
         "space": "space",
     }
@@ -107,7 +108,8 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("rust", {"Cargo.toml": b"[package]\n"}, "rust"),
     ("rust-workspace", {"Cargo.toml": b"[workspace]\nmembers = []\n", "Makefile": b"test:\n"}, "rust"),
     ("rust-without-a-package", {"Cargo.toml": b"[profile.release]\n"}, "generic"),
-    ("rust-for-python", {"Cargo.toml": b"[package]\n", "pyproject.toml": PACKAGE + MATURIN}, "python"),
+    ("rust-for-python", {"Cargo.toml": b"[package]\n", "pyproject.toml": PACKAGE + MATURIN}, "python-rust"),
+    ("rust-of-setup-py", {"setup.py": b"from x import RustExtension\n", "pyproject.toml": PACKAGE}, "python-rust"),
     ("perl", {"Makefile.PL": b""}, "perl"),
     ("perl-module-build", {"Build.PL": b"", "Makefile": b"test:\n"}, "perl"),
     ("perl-of-dist-zilla", {"dist.ini": b"name = A-B\n[@Basic]\n", "cpanfile": b""}, "perl"),
@@ -483,6 +485,16 @@ def test_a_profile_that_extends_a_shipped_one_runs_what_that_runs(tmp_path: Path
     assert [service.name for service in django.services] == ["db"]
     assert django.markers == ()
     assert found["python"] == python.model_copy(update={"services": django.services})
+
+
+@pytest.mark.parametrize(
+    ("ecosystems", "is_usable"),
+    [("python rust", True), ("go python", True), ("python node", False), ("rust rust", False), ("rust go", False)],
+)
+def test_two_layers_go_together_if_one_needs_no_place_in_path(tmp_path: Path, ecosystems: str, is_usable: bool) -> None:
+    layers = "".join(f'[[layer]]\necosystem = "{name}"\n' for name in ecosystems.split())
+    found = load_with(tmp_path, "ours", f'label = "x"\nimage = "build"\n{layers}')["ours"]
+    assert (found.problem == "") is is_usable
 
 
 @pytest.mark.parametrize("origin", ["django", "nothing", "bad"])
