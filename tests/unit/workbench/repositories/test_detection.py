@@ -162,14 +162,15 @@ def test_a_broken_profile_is_named_with_its_problem(workbench: Workbench, upstre
 
 
 def test_the_command_prints_what_would_run_and_why(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.write("CMakeLists.txt", b"enable_testing()\n")
+    upstream.write("CMakeLists.txt", b"project(x)\nenable_testing()\n")
     upstream.write("setup.py", b"ext_modules = []\n")
     upstream.commit()
     done = Command(tmp_path / "home")("profiles", "detect", str(upstream.root))
-    assert done.stdout.splitlines()[1:4] == [
+    assert done.stdout.splitlines()[1:6] == [
         "cmake: used, weight 34",
+        "  found  CMakeLists.txt: project(",
         "  found  CMakeLists.txt: enable_testing",
         "  image  build",
+        "  what   CMake project",
     ]
-    assert done.stdout.splitlines()[4] == "  what   CMake project"
     assert "python: also matches, weight 25" in done.stdout
