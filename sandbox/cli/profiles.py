@@ -93,7 +93,8 @@ def _show_candidates(found: ProfileCandidates) -> None:
         _show_wanted(wanted)
     if found.missing_image:
         name = one_line(found.missing_image)
-        note(f"The image '{name}' is not there: the first check builds it, or `sandbox images build {name}` does.")
+        built = f"the first check builds it, or `sandbox images build {name}` does."
+        note(f"The image '{name}' is not there: {one_line(found.missing_image_hint) or built}")
     for project in found.projects:
         _show_project(project)
     if not used.checks and not used.problem and not any(project.used for project in found.projects):

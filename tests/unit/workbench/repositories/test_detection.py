@@ -11,9 +11,11 @@ import pytest
 from devtools.command import Command
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import READ_BYTES
+from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks import wanted_packages
 from tests.unit.conftest import Upstream, refused
+from tests.unit.memory_engine import MemoryEngine
 
 LINT = b'[[check]]\nid = "lint"\nlabel = "look at it"\nargv = ["true"]\n'
 
@@ -38,6 +40,22 @@ def test_candidates_come_with_evidence_and_the_one_in_use_first(workbench: Workb
     assert found.commit == upstream.oid("HEAD")
     assert [check.id for check in found.candidates[0].checks] == ["build", "test"]
     assert workbench.repository(found.repo_id).profile == "go"
+
+
+def test_an_image_that_no_check_builds_comes_with_what_to_do(workbench: Workbench, upstream: Upstream) -> None:
+    """Control: of one with a recipe nothing is said but its name, because the first check builds it."""
+    services = workbench._services
+    vars(services)["engine"] = MemoryEngine(QuarantineNotes(services.home.quarantine))
+    chosen = workbench.detect_profiles(str(upstream.root))
+    assert (chosen.missing_image, "Load or pull it" in chosen.missing_image_hint) == ("our-go", True)
+    upstream.git("rm", "-q", "go.mod")
+    upstream.commit()
+    built = workbench.detect_profiles(str(upstream.root))
+    assert (built.missing_image, built.missing_image_hint) == ("build", "")
+    upstream.write("pom.xml", b"<project/>\n")
+    upstream.commit()
+    own = workbench.detect_profiles(str(upstream.root))
+    assert (own.missing_image, "the packages of the project in it" in own.missing_image_hint) == ("maven", True)
 
 
 def test_each_ref_is_judged_by_its_own_tree(workbench: Workbench, upstream: Upstream) -> None:
