@@ -191,4 +191,6 @@ def test_the_command_prints_what_would_run_and_why(upstream: Upstream, tmp_path:
         "  image  build",
         "  what   CMake project",
     ]
+    assert "  check  build: sh -c '...'  (Configure and build with Ninja, timeout 1800 s)" in done.stdout.splitlines()
+    assert "cmake -S ." in Command(tmp_path / "home")("profiles", "show", "cmake").stdout, "the whole script"
     assert "python: also matches, weight 25" in done.stdout
