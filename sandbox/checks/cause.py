@@ -37,7 +37,12 @@ FILE_FAILED = "the file failed outside of its tests; the output has the error"
 """Our message for a file that `node --test` could not load, or that ended with an error of its own."""
 
 NO_TEST_RAN = "its report has 0 tests: that it passed says nothing about the code"
-"""A remark about a run that passed, see `passed_without_tests`."""
+NO_COMMAND_RAN = "make had no test to run: that it passed says nothing about the code"
+"""Remarks about a run that passed, see `find_empty_pass`."""
+_MAKE_ALONE = lazy_pattern(  # what make, its recursion by automake, and ExtUtils::MakeMaker print without any test
+    r"Making [\w-]+ in \S+|make +[\w-]+|make(?:\[\d+\])?: (?:(?:Entering|Leaving) directory '.*'"
+    r"|Nothing to be done for '.*'\.|'.*' is up to date\.)|No tests defined for .* extension\."
+)
 
 _NODE_HELPER = "sandbox-node-check"
 _ONCE_MORE = f"{_NODE_HELPER}: a package writes into its own folder: "
@@ -75,10 +80,17 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
     return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
 
 
-def passed_without_tests(run: CheckRun) -> bool:
-    """Whether a check passed, and its own report of tests has none. A runner that finds no test may succeed."""
-    report = run.report
-    return run.verdict is Verdict.PASSED and report is not None and report.kind == "tests" and not report.tests
+def find_empty_pass(run: CheckRun) -> str:
+    """Why it says nothing about the code that a check passed; '' for all others. A runner that finds no test may
+    succeed: its report has none then, or a check `test` printed only what make says without a command.
+    """
+    if run.verdict is not Verdict.PASSED:
+        return ""
+    if run.report is not None:
+        return NO_TEST_RAN if run.report.kind == "tests" and not run.report.tests else ""
+    is_test = run.check_id.rpartition(".")[2] == "test" and not run.truncated
+    lines = run.stdout_tail.splitlines() if is_test else []
+    return NO_COMMAND_RAN if lines and all(_MAKE_ALONE.fullmatch(line) for line in lines) else ""
 
 
 def _cause_from_end(run: CheckRun) -> Cause:
