@@ -76,6 +76,7 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
         or symptoms.find_symptom(_lines(check, run), is_declared, without)
         or symptoms.find_empty_run(_lines(check, run), run.exit_code)
         or _cause_from_counts(run)
+        or symptoms.find_stop(_lines(check, run))
     )
     return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
 

@@ -186,6 +186,7 @@ imagemagick convert
 intltool intltoolize
 iproute2 ip ss
 jq jq
+kyua kyua
 lcov lcov genhtml
 libxml2-utils xmllint
 lsof lsof

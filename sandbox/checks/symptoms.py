@@ -86,10 +86,11 @@ _LACKED = (
     (_UNKNOWN, r"^\S{1,200}: fatal error: '([\w./+-]{1,80})' file not found", f"there is no header '{{}}': {_EITHER}"),
     (_ENVIRONMENT, rf'^  Could not find a package configuration file provided by "{_NAME}"', _NO_PACKAGE),
     (_ENVIRONMENT, rf"^  Could NOT find {_NAME} \(missing: ", _NO_PACKAGE),
-    (_UNKNOWN, rf'^  add_subdirectory given source "{_NAME}" which is not an', _EMPTY_FOLDER),
+    (_UNKNOWN, rf'^  add_subdirectory given source "{_NAME}" which is not', _EMPTY_FOLDER),
     (_ENVIRONMENT, rf"^(?:-- +)?Package '{_NAME}', required by '\S+', not found", _NO_PACKAGE),
     (_ENVIRONMENT, rf"^(?:-- +)?No package '{_NAME}' found", _NO_PACKAGE),
     (_ENVIRONMENT, rf"^error: linker `{_NAME}` not found", f"there is no linker '{{}}': {_IMAGE}"),
+    (_ENVIRONMENT, rf"^Can't exec \"{_NAME}\": No such file or directory at ", f"there is no command '{{}}': {_IMAGE}"),
     (_ENVIRONMENT, rf'^{_MESON}Dependency "{_NAME}" not found', _NO_PACKAGE),
     (_ENVIRONMENT, rf"^{_MESON}Program '{_NAME}' not found or not executable", f"there is no command '{{}}': {_IMAGE}"),
     (_ENVIRONMENT, rf"^{_MESON}Automatic wrap-based subproject downloading is disabled", "meson lacks a subproject"),
@@ -150,6 +151,7 @@ _WANTED_A_SERVER = (  # these ports only: a refused connection to another one ma
 )
 _ASKED_GIT = (
     r"^fatal: not a git repository \(or any (?:of the parent directories|parent up to mount point \S{1,80})\)",
+    r"^fatal: not a git repository: /nonexistent/managed-by-space-sandbox$",
     rf"{_RAISED}LookupError: setuptools-scm was unable to detect version for ",
 )
 _MET_A_LIMIT = (
@@ -193,6 +195,18 @@ _BY_PYTEST = (
 _BY_NODE = (
     (_CODE, r"^(?:Uncaught )?ReferenceError: ([\w$]{1,80}) is not defined$", "'{}' is not defined"),
     (_CODE, r"^SyntaxError: \S", "a file has a syntax error"),
+)
+_STOPPED = (  # said where no symptom is known, also of the lines below
+    (re.compile(rf"^CMake Error at {_NAME}:\d+ \("), "CMake stops in {}: its output says why"),
+    (
+        re.compile(r"^\S{0,200}?([\w./+@-]{0,80}meson\.build):\d+:\d+: ERROR: "),
+        "Meson stops in {}: its output says why",
+    ),
+    (re.compile(r"^configure: error: "), "configure stops: its output says why"),
+    (
+        re.compile(r"^Timeout: +([1-9]\d{0,5}) *$"),
+        "{} tests did not end within the time that meson.build gives them, four times over",
+    ),
 )
 _NO_TESTS = re.compile(r"^(?:=+ )?no tests ran in [\d.]{1,12}s(?: \([\d:]{1,12}\))?(?: =+)?$")
 _NO_TESTS_STATUS = 5  # of pytest: https://docs.pytest.org/en/stable/reference/exit-codes.html
@@ -296,6 +310,15 @@ def find_empty_run(lines: Iterable[str], exit_code: int | None) -> Cause | None:
         return None
     sentence = "pytest found no test: it looks for functions test_* in test_*.py and *_test.py, or as its settings say"
     return Cause(kind=_CODE, sentence=sentence)
+
+
+def find_stop(lines: Iterable[str]) -> Cause | None:
+    """The tool that configures or tests, if it says itself that it failed: for output without a symptom."""
+    for line in lines:
+        for pattern, sentence in _STOPPED:
+            if match := pattern.match(line):
+                return Cause(kind=_UNKNOWN, sentence=sentence.format(*match.groups()))
+    return None
 
 
 def skip_captured(lines: Iterable[str]) -> Iterable[str]:
