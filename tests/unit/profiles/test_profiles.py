@@ -787,6 +787,10 @@ esac
 """
 
 
+def test_tests_of_meson_have_more_time_than_their_authors_gave_them(shipped: dict[str, Profile]) -> None:
+    assert " --timeout-multiplier 4 " in script_of(shipped, "meson", "test").argv[2]
+
+
 @pytest.mark.parametrize("breaks", [False, True], ids=["builds", "breaks"])
 def test_meson_builds_without_tests_that_it_switched_on_if_they_do_not_compile(
     shipped: dict[str, Profile], tmp_path: Path, breaks: bool
