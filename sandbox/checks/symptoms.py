@@ -32,6 +32,8 @@ _EMPTY_FOLDER = "there is no project in the folder '{}': `sandbox repo set --sub
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_CRATES, _NO_MODULES = "cargo lacks crates of the project", "go lacks modules of the project"
+_NO_GO_SUM = "go.sum lacks modules of the project, and go uses none without: `go mod tidy` writes it"
+_NO_GO_MOD = "there is no package '{}': nothing is fetched without a go.mod (docs/profiles.md, Go without modules)"
 _NO_ARTIFACT = "the image lacks '{}', which is never fetched for Maven (docs/dependencies.md, Java)"
 _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
 _READ_ONLY = (
@@ -94,6 +96,8 @@ _LACKED = (
     (_ENVIRONMENT, rf'^{_MESON}Dependency "{_NAME}" not found', _NO_PACKAGE),
     (_ENVIRONMENT, rf"^{_MESON}Program '{_NAME}' not found or not executable", f"there is no command '{{}}': {_IMAGE}"),
     (_ENVIRONMENT, rf"^{_MESON}Automatic wrap-based subproject downloading is disabled", "meson lacks a subproject"),
+    (_CODE, r"^(?:go|\S{1,200}:\d+:\d+): (?:\S{1,300}: )?missing go\.sum entry\b", _NO_GO_SUM),
+    (_ENVIRONMENT, rf'^\S{{1,200}}:\d+:\d+: cannot find package "{_NAME}" in any of:$', _NO_GO_MOD),
     (_ENVIRONMENT, r"^\[ERROR\] .{1,600} in offline mode and the artifact ([\w.:-]{1,200}) has not been", _NO_ARTIFACT),
 )
 _LACKED_PACKAGES = (

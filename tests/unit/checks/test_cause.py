@@ -154,6 +154,8 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
         ),
         ("/usr/bin/ld: cannot find -lusb-1.0", "add libusb-1.0-0-dev to `packages`"),
         ("No package 'gtk+-3.0' found", "add libgtk-3-dev to `packages`"),
+        ('meson.build:3:0: ERROR: Dependency "systemd" not found, tried pkgconfig', "add systemd to `packages`"),
+        ("No package 'libsystemd' found", "add libsystemd-dev to `packages`"),
         (
             '  Could not find a package configuration file provided by "Qt6" with any of',
             "add qt6-base-dev to `packages`",
@@ -188,6 +190,18 @@ def test_a_tool_that_says_it_stopped_is_named_where_no_symptom_is_known(said: st
     found = why(failed(1, out=f"{said}\n  Could NOT find PCAP (missing: PCAP_LIBRARY)"))
     assert "PCAP" in found.sentence, "the reason is in the lines below"
     assert why(failed(1, out="Timeout:            0   \n")).sentence == EXIT_STATUS_ONLY
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "go: gopkg.in/check.v1@v0.0.0-20161208181325-20d25e280405: missing go.sum entry; to add it:",
+        "a_test.go:4:2: missing go.sum entry for module providing package gopkg.in/check.v1; to add:",
+    ],
+)
+def test_a_go_sum_that_lacks_a_module_is_the_projects_own(said: str) -> None:
+    found = why(failed(1, err=said))
+    assert (found.kind, "`go mod tidy` writes it" in found.sentence) == (CODE, True)
 
 
 def test_a_missing_program_is_named_with_the_package_of_debian_that_has_it() -> None:
@@ -244,6 +258,7 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
         ("fatal: not a git repository (or any of the parent directories): .git", "no git data"),
         ("LookupError: setuptools-scm was unable to detect version for /workspace.", "no git data"),
         (GIT_MASK.decode().replace("gitdir:", "fatal: not a git repository:"), "no git data"),
+        ('color.go:11:2: cannot find package "github.com/a/b" in any of:', "nothing is fetched without a go.mod"),
         ('Can\'t exec "kyua": No such file or directory at /usr/share/autoconf/A.pm line 293.', "no command 'kyua'"),
         (
             'E   psycopg2.OperationalError: connection to server at "db" (::1), port 5432 failed: Connection refused',
