@@ -218,6 +218,11 @@ _COMPILED = (
     (_UNKNOWN, r"^(?:\S{0,200}/)?(?:Makefile\.am|configure\.(?:ac|in)):\d+: error: ", "autoreconf refuses the tree"),
     (_CODE, r"^\S{1,200}:\d+(?::\d+)?: error: ", "the compiler found an error"),
     (_CODE, r"^error\[E\d{4}\]: ", "the compiler found an error"),
+    (
+        _CODE,
+        rf"^(?:WARN invalid TestEvent: )?FAIL\t{_NAME} \[build failed\]$",
+        "go could not build the tests of '{}', or its vet found an error in them",
+    ),
 )
 _PACKAGE_SYMPTOMS = tuple(_Symptom(_ENVIRONMENT, re.compile(where), *words) for where, *words in _LACKED_PACKAGES)
 _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(

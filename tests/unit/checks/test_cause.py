@@ -204,6 +204,12 @@ def test_a_go_sum_that_lacks_a_module_is_the_projects_own(said: str) -> None:
     assert (found.kind, "`go mod tidy` writes it" in found.sentence) == (CODE, True)
 
 
+def test_tests_that_go_does_not_build_or_its_vet_refuses_are_named() -> None:
+    said = "# a/b\n./b_test.go:12:3: fmt.Println arg list ends with redundant newline\n"
+    found = why(failed(1, err=f"{said}WARN invalid TestEvent: FAIL\ta/b [build failed]\n"))
+    assert (found.kind, "the tests of 'a/b'" in found.sentence) == (CODE, True)
+
+
 def test_a_missing_program_is_named_with_the_package_of_debian_that_has_it() -> None:
     assert "add help2man to `packages`" in why(failed(127, err="sh: 1: help2man: not found")).sentence
 
