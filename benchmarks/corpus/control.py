@@ -153,6 +153,7 @@ def _start(folder: Path, image: str, memory_bytes: int) -> list[str]:
     options += [f"--memory={memory_bytes}", f"--memory-swap={memory_bytes}"]
     options += ["--sysctl", "net.ipv6.conf.lo.disable_ipv6=0"]  # ::1, which a check has, and every ordinary host
     user = ["--user", f"{_USER}:{_USER}", "--env", "HOME=/tmp", "--workdir", "/workspace"]
+    user += ["--env", "LANG=C.UTF-8"]  # as a check: compilers quote names in another way without it
     return ["docker", "run", "--rm", *user, *options, image, "timeout", str(_DEADLINE_S), "env", *unset]
 
 

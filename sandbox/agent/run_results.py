@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from sandbox.agent.outputs import ComparedCheck, RunResult, RunUsage, TestCounts
-from sandbox.checks.cause import NO_TEST_RAN, passed_without_tests
+from sandbox.checks.cause import find_empty_pass
 from sandbox.checks.crash import find_crash
 from sandbox.models import (
     BackgroundRun,
@@ -44,7 +44,7 @@ def run_result(run: CheckRun) -> RunResult:
     return RunResult(
         **plain,
         **({} if run.verdict is Verdict.PASSED else _failure_fields(run)),
-        notes=(*run.notes, *([NO_TEST_RAN] if passed_without_tests(run) else [])) or None,
+        notes=(*run.notes, *filter(None, [find_empty_pass(run)])) or None,
         phases=tuple(phase.describe() for phase in run.phases) or None,
         report=_test_counts(run.report),
         usage=_usage_of(run.usage),

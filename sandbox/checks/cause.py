@@ -38,8 +38,12 @@ FILE_FAILED = "the file failed outside of its tests; the output has the error"
 """Our message for a file that `node --test` could not load, or that ended with an error of its own."""
 
 NO_TEST_RAN = "it ran 0 tests: that it passed says nothing about the code"
-"""A remark about a run that passed, see `passed_without_tests`."""
-
+NO_COMMAND_RAN = "make had no test to run: that it passed says nothing about the code"
+"""Remarks about a run that passed, see `find_empty_pass`."""
+_MAKE_ALONE = lazy_pattern(  # what make, its recursion by automake, and ExtUtils::MakeMaker print without any test
+    r"Making [\w-]+ in \S+|make +[\w-]+|make(?:\[\d+\])?: (?:(?:Entering|Leaving) directory '.*'"
+    r"|Nothing to be done for '.*'\.|'.*' is up to date\.)|No tests defined for .* extension\."
+)
 _RAN = lazy_pattern(r"^Ran (\d+) tests? in \d+\.\d{3}s$", re.MULTILINE)  # unittest, also of Django
 
 _NODE_HELPER = "sandbox-node-check"
@@ -74,20 +78,26 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
         or symptoms.find_symptom(_lines(check, run), is_declared, without)
         or symptoms.find_empty_run(_lines(check, run), run.exit_code)
         or _cause_from_counts(run)
+        or symptoms.find_stop(_lines(check, run))
     )
     return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
 
 
-def passed_without_tests(run: CheckRun) -> bool:
-    """Whether a check passed, and its own report of tests has none, or unittest says so where there is no report. A
-    runner that finds no test may succeed, as unittest does before Python 3.12.
+def find_empty_pass(run: CheckRun) -> str:
+    """Why it says nothing about the code that a check passed; '' for all others. A runner that finds no test may
+    succeed: its report has none then. Without a report unittest says so, or a check `test` printed only what make says
+    without a command.
     """
     if run.verdict is not Verdict.PASSED:
-        return False
+        return ""
     if run.report is not None:
-        return run.report.kind == "tests" and not run.report.tests
-    said = _RAN.findall(run.stderr_tail)
-    return bool(said) and not any(map(int, said))
+        return NO_TEST_RAN if run.report.kind == "tests" and not run.report.tests else ""
+    counts = _RAN.findall(run.stderr_tail)
+    if counts and not any(map(int, counts)):
+        return NO_TEST_RAN
+    is_test = run.check_id.rpartition(".")[2] == "test" and not run.truncated
+    lines = run.stdout_tail.splitlines() if is_test else []
+    return NO_COMMAND_RAN if lines and all(_MAKE_ALONE.fullmatch(line) for line in lines) else ""
 
 
 def _cause_from_end(run: CheckRun) -> Cause:

@@ -121,7 +121,7 @@ libsqlite3-dev      sqlite3.h sqlite3 SQLite3 unofficial-sqlite3
 libssh-dev          libssh/ ssh libssh
 libssh2-1-dev       libssh2.h ssh2 libssh2
 libssl-dev          openssl/ ssl crypto openssl libssl libcrypto OpenSSL
-libsystemd-dev      systemd/ systemd libsystemd
+libsystemd-dev      systemd/ libsystemd
 libtbb-dev          tbb/ tbb TBB
 libtiff-dev         tiffio.h tiff libtiff-4 TIFF
 libtinyxml2-dev     tinyxml2.h tinyxml2
@@ -154,6 +154,7 @@ python3-dev         Python.h python3 Python3
 qt6-base-dev        Qt6 Qt6Core Qt6Widgets
 qtbase5-dev         QtCore/ QtWidgets/ Qt5 Qt5Core Qt5Widgets
 rapidjson-dev       rapidjson/ RapidJSON
+systemd             systemd
 tcl-dev             tcl.h tcl TCL
 uuid-dev            uuid/ uuid
 valgrind            valgrind/ valgrind
@@ -186,6 +187,7 @@ imagemagick convert
 intltool intltoolize
 iproute2 ip ss
 jq jq
+kyua kyua
 lcov lcov genhtml
 libxml2-utils xmllint
 lsof lsof

@@ -32,6 +32,8 @@ _EMPTY_FOLDER = "there is no project in the folder '{}': `sandbox repo set --sub
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_CRATES, _NO_MODULES = "cargo lacks crates of the project", "go lacks modules of the project"
+_NO_GO_SUM = "go.sum lacks modules of the project, and go uses none without: `go mod tidy` writes it"
+_NO_GO_MOD = "there is no package '{}': nothing is fetched without a go.mod (docs/profiles.md, Go without modules)"
 _NO_ARTIFACT = "the image lacks '{}', which is never fetched for Maven (docs/dependencies.md, Java)"
 _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
 _READ_ONLY = (
@@ -86,13 +88,16 @@ _LACKED = (
     (_UNKNOWN, r"^\S{1,200}: fatal error: '([\w./+-]{1,80})' file not found", f"there is no header '{{}}': {_EITHER}"),
     (_ENVIRONMENT, rf'^  Could not find a package configuration file provided by "{_NAME}"', _NO_PACKAGE),
     (_ENVIRONMENT, rf"^  Could NOT find {_NAME} \(missing: ", _NO_PACKAGE),
-    (_UNKNOWN, rf'^  add_subdirectory given source "{_NAME}" which is not an', _EMPTY_FOLDER),
+    (_UNKNOWN, rf'^  add_subdirectory given source "{_NAME}" which is not', _EMPTY_FOLDER),
     (_ENVIRONMENT, rf"^(?:-- +)?Package '{_NAME}', required by '\S+', not found", _NO_PACKAGE),
     (_ENVIRONMENT, rf"^(?:-- +)?No package '{_NAME}' found", _NO_PACKAGE),
     (_ENVIRONMENT, rf"^error: linker `{_NAME}` not found", f"there is no linker '{{}}': {_IMAGE}"),
+    (_ENVIRONMENT, rf"^Can't exec \"{_NAME}\": No such file or directory at ", f"there is no command '{{}}': {_IMAGE}"),
     (_ENVIRONMENT, rf'^{_MESON}Dependency "{_NAME}" not found', _NO_PACKAGE),
     (_ENVIRONMENT, rf"^{_MESON}Program '{_NAME}' not found or not executable", f"there is no command '{{}}': {_IMAGE}"),
     (_ENVIRONMENT, rf"^{_MESON}Automatic wrap-based subproject downloading is disabled", "meson lacks a subproject"),
+    (_CODE, r"^(?:go|\S{1,200}:\d+:\d+): (?:\S{1,300}: )?missing go\.sum entry\b", _NO_GO_SUM),
+    (_ENVIRONMENT, rf'^\S{{1,200}}:\d+:\d+: cannot find package "{_NAME}" in any of:$', _NO_GO_MOD),
     (_ENVIRONMENT, r"^\[ERROR\] .{1,600} in offline mode and the artifact ([\w.:-]{1,200}) has not been", _NO_ARTIFACT),
 )
 _LACKED_PACKAGES = (
@@ -150,6 +155,7 @@ _WANTED_A_SERVER = (  # these ports only: a refused connection to another one ma
 )
 _ASKED_GIT = (
     r"^fatal: not a git repository \(or any (?:of the parent directories|parent up to mount point \S{1,80})\)",
+    r"^fatal: not a git repository: /nonexistent/managed-by-space-sandbox$",
     rf"{_RAISED}LookupError: setuptools-scm was unable to detect version for ",
 )
 _MET_A_LIMIT = (
@@ -194,12 +200,29 @@ _BY_NODE = (
     (_CODE, r"^(?:Uncaught )?ReferenceError: ([\w$]{1,80}) is not defined$", "'{}' is not defined"),
     (_CODE, r"^SyntaxError: \S", "a file has a syntax error"),
 )
+_STOPPED = (  # said where no symptom is known, also of the lines below
+    (re.compile(rf"^CMake Error at {_NAME}:\d+ \("), "CMake stops in {}: its output says why"),
+    (
+        re.compile(r"^\S{0,200}?([\w./+@-]{0,80}meson\.build):\d+:\d+: ERROR: "),
+        "Meson stops in {}: its output says why",
+    ),
+    (re.compile(r"^configure: error: "), "configure stops: its output says why"),
+    (
+        re.compile(r"^Timeout: +([1-9]\d{0,5}) *$"),
+        "{} tests did not end within the time that meson.build gives them, four times over",
+    ),
+)
 _NO_TESTS = re.compile(r"^(?:=+ )?no tests ran in [\d.]{1,12}s(?: \([\d:]{1,12}\))?(?: =+)?$")
 _NO_TESTS_STATUS = 5  # of pytest: https://docs.pytest.org/en/stable/reference/exit-codes.html
 _COMPILED = (
     (_UNKNOWN, r"^(?:\S{0,200}/)?(?:Makefile\.am|configure\.(?:ac|in)):\d+: error: ", "autoreconf refuses the tree"),
     (_CODE, r"^\S{1,200}:\d+(?::\d+)?: error: ", "the compiler found an error"),
     (_CODE, r"^error\[E\d{4}\]: ", "the compiler found an error"),
+    (
+        _CODE,
+        rf"^(?:WARN invalid TestEvent: )?FAIL\t{_NAME} \[build failed\]$",
+        "go could not build the tests of '{}', or its vet found an error in them",
+    ),
 )
 _PACKAGE_SYMPTOMS = tuple(_Symptom(_ENVIRONMENT, re.compile(where), *words) for where, *words in _LACKED_PACKAGES)
 _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
@@ -296,6 +319,15 @@ def find_empty_run(lines: Iterable[str], exit_code: int | None) -> Cause | None:
         return None
     sentence = "pytest found no test: it looks for functions test_* in test_*.py and *_test.py, or as its settings say"
     return Cause(kind=_CODE, sentence=sentence)
+
+
+def find_stop(lines: Iterable[str]) -> Cause | None:
+    """The tool that configures or tests, if it says itself that it failed: for output without a symptom."""
+    for line in lines:
+        for pattern, sentence in _STOPPED:
+            if match := pattern.match(line):
+                return Cause(kind=_UNKNOWN, sentence=sentence.format(*match.groups()))
+    return None
 
 
 def skip_captured(lines: Iterable[str]) -> Iterable[str]:

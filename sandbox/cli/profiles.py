@@ -87,13 +87,14 @@ def _show_candidates(found: ProfileCandidates) -> None:
         click.echo(f"  image  {used.image}")
         click.echo(f"  what   {used.label}")
         show_packages(used.packages)
-        show_checks(used.checks)
+        show_checks(used.checks, scripts=False)
         show_services(used.services)
     for wanted in found.fetches:
         _show_wanted(wanted)
     if found.missing_image:
         name = one_line(found.missing_image)
-        note(f"The image '{name}' is not there: the first check builds it, or `sandbox images build {name}` does.")
+        built = f"the first check builds it, or `sandbox images build {name}` does."
+        note(f"The image '{name}' is not there: {one_line(found.missing_image_hint) or built}")
     for project in found.projects:
         _show_project(project)
     if not used.checks and not used.problem and not any(project.used for project in found.projects):
@@ -127,7 +128,7 @@ def _show_project(project: ProjectCandidate) -> None:
     if project.used:
         click.echo(f"{project.name}: used, {project.profile} in {one_line(project.subpath) or '.'}/")
         click.echo(f"  image  {project.image}")
-        show_checks(project.checks)
+        show_checks(project.checks, scripts=False)
     else:
         checks = ", ".join(check.id for check in project.checks)
         click.echo(f"{one_line(project.subpath)}/: not used, {project.profile} ({checks})")

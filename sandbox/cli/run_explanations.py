@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 
 from sandbox.byte_sizes import format_bytes
-from sandbox.checks.cause import EXIT_STATUS_ONLY, NO_TEST_RAN, describe_cpu, passed_without_tests
+from sandbox.checks.cause import EXIT_STATUS_ONLY, describe_cpu, find_empty_pass
 from sandbox.models import CauseKind, CheckRun, Verdict
 from sandbox.text import one_line
 
@@ -59,8 +59,8 @@ def _explain_cause(run: CheckRun) -> Iterator[str]:
 
 
 def _explain_passed(run: CheckRun) -> Iterator[str]:
-    if passed_without_tests(run):
-        yield f"warning: {NO_TEST_RAN}"
+    if remark := find_empty_pass(run):
+        yield f"warning: {remark}"
 
 
 def _explain_failed(run: CheckRun) -> Iterator[str]:

@@ -18,11 +18,17 @@ def show_packages(packages: Sequence[str]) -> None:
         click.echo(f"  packages  {', '.join(packages)}")
 
 
-def show_checks(checks: Iterable[Check]) -> None:
-    """A line for each check, and one for each of its variables."""
+def show_checks(checks: Iterable[Check], *, scripts: bool = True) -> None:
+    """A line for each check, and one for each of its variables. Without `scripts` the label stands for one of several
+    lines.
+    """
     for check in checks:
-        place = "" if check.cwd == "." else f"in {one_line(check.cwd)}, "
-        command = one_line(shlex.join(fill_parameters(check).argv))
+        argv = fill_parameters(check).argv
+        has_script = not scripts and any("\n" in word for word in argv)
+        words = ("'...'" if has_script and "\n" in word else shlex.quote(word) for word in argv)
+        command = one_line(" ".join(words))
+        place = f"{one_line(check.label)}, " if has_script else ""
+        place += "" if check.cwd == "." else f"in {one_line(check.cwd)}, "
         click.echo(f"  check  {check.id}: {command}  ({place}timeout {check.timeout_s:g} s)")
         show_variables(check.env)
 

@@ -65,7 +65,8 @@ class ProfileCandidates(Model):
     `suggested`: what other files of the commit suggest, such as its CI. `notes`: what they ask for that cannot be used.
     `advice`: what decides whether checks can run, such as projects in folders. `projects`: all that are declared or
     were seen in folders. `missing_image`: that of the profile that is used, if the engine does not have it; '' also if
-    no engine was asked. `fetches`: what a run would fetch for the profile that is used, if no layer has it.
+    no engine was asked. `missing_image_hint`: what to do about that, if the first check cannot build it.
+    `fetches`: what a run would fetch for the profile that is used, if no layer has it.
     """
 
     repo_id: RepoId
@@ -77,4 +78,5 @@ class ProfileCandidates(Model):
     advice: tuple[Remark, ...] = ()
     projects: tuple[ProjectCandidate, ...] = ()
     missing_image: str = ""
+    missing_image_hint: str = ""
     fetches: tuple[WantedPackages, ...] = ()

@@ -28,6 +28,7 @@ _OPERATORS = frozenset(";&|<>()")
 _SEPARATORS = frozenset({"&&", ";"})
 _EXPANDED = lazy_pattern(r"[$`*?\[\]{}~]")
 _COMMENT = lazy_pattern(r"(?:^|\s)#[^'\"]*$")
+_EXPRESSION = lazy_pattern(r"\$\{\{[^{}]*\}\}")  # of GitHub: one word, also with spaces
 _SHELL_OPTION = lazy_pattern(r"set [+-][A-Za-z]+( pipefail)?$")
 
 
@@ -88,6 +89,7 @@ def find_installed_packages(line: str) -> Iterator[str]:
 
     They are text of the repository: the caller validates them.
     """
+    line = _EXPRESSION.sub(lambda found: "".join(found[0].split()), line)
     for words in _list_commands(line):
         yield from _packages_of(words)
 

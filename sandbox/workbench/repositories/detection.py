@@ -52,7 +52,7 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
         _describe(services, match, profile) for match, profile in zip(matches, (complete, *rest), strict=True)
     )
     suggested = read_suggested_parts(services, repo_id, facts)
-    image = choose_image_reference(services.settings, complete)
+    missing_image, image_hint = _find_missing_image(services, complete)
     return ProfileCandidates(
         repo_id=repo_id,
         ref=ref,
@@ -62,17 +62,22 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
         notes=suggested.notes,
         advice=advise(services, repo_id, facts, complete),
         projects=tuple(_list_projects(services, facts, chosen, complete)),
-        missing_image=image if complete.checks and _is_missing(services, image) else "",
+        missing_image=missing_image,
+        missing_image_hint=image_hint,
     )
 
 
-def _is_missing(services: Services, image: str) -> bool:
-    """Whether the engine says that it does not have the image; no without an engine."""
+def _find_missing_image(services: Services, profile: Profile) -> tuple[str, str]:
+    """The image of its checks if the engine says that it does not have it, and what to do if no recipe makes it."""
+    image = choose_image_reference(services.settings, profile)
     try:
-        images.find_usable_image(services.image_build_context, image)
-    except SandboxError as error:
-        return error.code is ErrorCode.IMAGE_MISSING
-    return False
+        if profile.checks:
+            images.find_usable_image(services.image_build_context, image)
+    except SandboxError as error:  # without an engine nothing is known
+        if error.code is ErrorCode.IMAGE_MISSING:
+            said = (profile.image_help if image == profile.image else "") or error.hint
+            return image, "" if images.has_recipe(services.home, image) else said
+    return "", ""
 
 
 def _list_projects(

@@ -17,6 +17,7 @@ from sandbox.checks.crash import find_crash
 from sandbox.checks.debian_packages import find_library_package
 from sandbox.checks.declared import DeclaredPackages
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, TestFailure, Verdict
+from sandbox.store.home import GIT_MASK
 from tests.unit.cli.test_run_explanations import run
 
 DATA = Path(__file__).parents[2] / "data" / "causes"
@@ -153,6 +154,8 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
         ),
         ("/usr/bin/ld: cannot find -lusb-1.0", "add libusb-1.0-0-dev to `packages`"),
         ("No package 'gtk+-3.0' found", "add libgtk-3-dev to `packages`"),
+        ('meson.build:3:0: ERROR: Dependency "systemd" not found, tried pkgconfig', "add systemd to `packages`"),
+        ("No package 'libsystemd' found", "add libsystemd-dev to `packages`"),
         (
             '  Could not find a package configuration file provided by "Qt6" with any of',
             "add qt6-base-dev to `packages`",
@@ -162,11 +165,49 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
         ("a.c:1:10: fatal error: 'lmdb.h' file not found", "Debian has it in liblmdb-dev"),
         ("a.c:1:10: fatal error: <ours/private.h>: No such file or directory", "add a Debian package that has it"),
         ('  add_subdirectory given source "third_party/benchmark" which is not an', "--submodules"),
+        ('  add_subdirectory given source "/workspace/test/gtest-1.10.0" which is not', "--submodules"),
     ],
 )
 def test_what_is_missing_is_named_with_the_package_of_debian_that_has_it(said: str, way: str) -> None:
     said = said.replace("<", "").replace(">", "")  # gcc shows them in the line after
     assert way in why(failed(1, err=f"{said}\n    1 | #include <x.h>")).sentence
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "CMake Error at src/CMakeLists.txt:31 (message):\n  Cannot determine it\n",
+            "CMake stops in src/CMakeLists.txt",
+        ),
+        ("src/meson.build:3:0: ERROR: File /workspace/list/x.dat does not exist.", "Meson stops in src/meson.build"),
+        ("configure: error: cannot guess\n", "configure stops"),
+        ("Fail:               0   \nTimeout:            2   \n", "2 tests did not end within the time"),
+    ],
+)
+def test_a_tool_that_says_it_stopped_is_named_where_no_symptom_is_known(said: str, words: str) -> None:
+    assert words in why(failed(1, out=said)).sentence
+    found = why(failed(1, out=f"{said}\n  Could NOT find PCAP (missing: PCAP_LIBRARY)"))
+    assert "PCAP" in found.sentence, "the reason is in the lines below"
+    assert why(failed(1, out="Timeout:            0   \n")).sentence == EXIT_STATUS_ONLY
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "go: gopkg.in/check.v1@v0.0.0-20161208181325-20d25e280405: missing go.sum entry; to add it:",
+        "a_test.go:4:2: missing go.sum entry for module providing package gopkg.in/check.v1; to add:",
+    ],
+)
+def test_a_go_sum_that_lacks_a_module_is_the_projects_own(said: str) -> None:
+    found = why(failed(1, err=said))
+    assert (found.kind, "`go mod tidy` writes it" in found.sentence) == (CODE, True)
+
+
+def test_tests_that_go_does_not_build_or_its_vet_refuses_are_named() -> None:
+    said = "# a/b\n./b_test.go:12:3: fmt.Println arg list ends with redundant newline\n"
+    found = why(failed(1, err=f"{said}WARN invalid TestEvent: FAIL\ta/b [build failed]\n"))
+    assert (found.kind, "the tests of 'a/b'" in found.sentence) == (CODE, True)
 
 
 def test_a_missing_program_is_named_with_the_package_of_debian_that_has_it() -> None:
@@ -222,6 +263,9 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
     [
         ("fatal: not a git repository (or any of the parent directories): .git", "no git data"),
         ("LookupError: setuptools-scm was unable to detect version for /workspace.", "no git data"),
+        (GIT_MASK.decode().replace("gitdir:", "fatal: not a git repository:"), "no git data"),
+        ('color.go:11:2: cannot find package "github.com/a/b" in any of:', "nothing is fetched without a go.mod"),
+        ('Can\'t exec "kyua": No such file or directory at /usr/share/autoconf/A.pm line 293.', "no command 'kyua'"),
         (
             'E   psycopg2.OperationalError: connection to server at "db" (::1), port 5432 failed: Connection refused',
             "database",

@@ -278,3 +278,25 @@ def test_a_check_that_passed_without_a_test_says_so(tests: int, kind: Any, warns
 )
 def test_a_check_that_passed_without_a_report_warns_if_unittest_ran_nothing(said: str, warns: bool) -> None:
     assert any("0 tests" in line for line in explain(run(Verdict.PASSED, 0, stderr_tail=said))) is warns
+
+
+RECURSED = "Making check in src\nmake[1]: Entering directory '/workspace/src'\nmake  check-am\n"
+NOTHING = "make[1]: Nothing to be done for 'check-am'.\nmake[1]: Leaving directory '/workspace/src'\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "check_id", "warns"),
+    [
+        (RECURSED + NOTHING, "test", True),
+        ("make: 'test' is up to date.\n", "api.test", True),
+        ("No tests defined for A::B extension.\n", "test", True),
+        (RECURSED + "./t\n" + NOTHING, "test", False),
+        ("", "test", False),
+        (NOTHING, "build", False),
+    ],
+)
+def test_a_make_that_ran_no_test_says_so(printed: str, check_id: str, warns: bool) -> None:
+    lines = explain(run(Verdict.PASSED, 0, check_id=check_id, stdout_tail=printed))
+    assert any("make had no test to run" in line for line in lines) is warns
+    cut = run(Verdict.PASSED, 0, check_id=check_id, stdout_tail=printed, truncated=True)
+    assert not any("no test to run" in line for line in explain(cut)), "the rest may be tests"

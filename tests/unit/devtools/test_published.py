@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.corpus.control import Control, contains_failures, find_first_error, judge_control, run_control
+from benchmarks.corpus.control import Control, _start, contains_failures, find_first_error, judge_control, run_control
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import format_table, judge
 from devtools.published import FetchError, unpack
@@ -161,6 +161,11 @@ def test_a_run_without_a_counted_test_fails_in_its_control_only_with_the_same_er
         assert contains_failures(run, report, "ld: cannot find -lm\n") is None, "it fails otherwise"
     assert contains_failures(run | {"verdict": "timed_out"}, None, error) is None
     assert contains_failures(run | {"report": {"kind": "diagnostics"}}, None, "") is None
+
+
+def test_a_control_has_the_locale_of_a_check_because_compilers_quote_names_by_it(tmp_path: Path) -> None:
+    words = _start(tmp_path, "image", 1)
+    assert words[words.index("LANG=C.UTF-8") - 1] == "--env"
 
 
 def test_a_project_with_the_checks_of_another_profile_has_no_control(tmp_path: Path) -> None:

@@ -358,6 +358,11 @@ def test_packages_are_fetched_with_the_operators_certificates_which_go_afterward
     assert not ca.exists()
 
 
+def test_the_build_image_has_all_that_autoreconf_calls() -> None:
+    words = (find_resources("images") / "build" / "Dockerfile").read_text().split()
+    assert {"autoconf", "automake", "libtool", "autopoint"} <= set(words)
+
+
 @pytest.mark.parametrize("name", ["base", "build", "python"])
 def test_recipe_that_installs_packages_takes_the_certificates(name: str) -> None:
     lines = (find_resources("images") / name / "Dockerfile").read_text().splitlines()

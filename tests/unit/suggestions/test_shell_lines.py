@@ -48,6 +48,7 @@ def test_a_command_that_needs_a_shell_a_network_or_root_is_refused(line: str) ->
         ("sudo -E apt-get update && sudo DEBIAN_FRONTEND=noninteractive apt install a; make", ["a"]),
         ("sudo -u root apt-get -qq -o Dpkg::Use-Pty=0 install -t stable a=1.2 b:amd64", ["a", "b"]),
         ("apt-get install a | tee log", ["a"]),
+        ("apt install ${{ matrix.config.a }} b -y", ["${{matrix.config.a}}", "b"]),
         ("apt-get remove a", []),
         ("echo apt-get install a", []),
         ("apt-get install 'a", []),

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from sandbox.engine.create_options import PROTECTED_ENV, is_protected_variable
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, Limits, PolicyRule, Risk
 from sandbox.policy import commit, container
+from sandbox.profiles import load_profiles
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.verdict_keys import build_bindings
@@ -134,6 +135,13 @@ def test_seccomp_is_made_narrower_only(tmp_path: Path) -> None:
     assert allowed(SHIPPED.seccomp_json) - allowed(narrowed) == {"ptrace", "socket"}
     assert not allowed(narrowed) - allowed(SHIPPED.seccomp_json)
     assert json.loads(narrowed)["defaultAction"] == "SCMP_ACT_ERRNO"
+
+
+def test_guests_are_not_told_to_print_without_colors() -> None:
+    """Tests of colors would fail; a pipe gets none. What prints them into one is told by its profile."""
+    assert "NO_COLOR" not in SHIPPED.container.env
+    node = load_profiles([find_resources("policies") / "profiles"], PurePosixPath("/workspace"))["node"]
+    assert all(check.env["NO_COLOR"] == "1" for check in node.checks)
 
 
 def test_no_protected_variable_is_shipped() -> None:

@@ -11,9 +11,11 @@ import pytest
 from devtools.command import Command
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import READ_BYTES
+from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks import wanted_packages
 from tests.unit.conftest import Upstream, refused
+from tests.unit.memory_engine import MemoryEngine
 
 LINT = b'[[check]]\nid = "lint"\nlabel = "look at it"\nargv = ["true"]\n'
 
@@ -38,6 +40,22 @@ def test_candidates_come_with_evidence_and_the_one_in_use_first(workbench: Workb
     assert found.commit == upstream.oid("HEAD")
     assert [check.id for check in found.candidates[0].checks] == ["build", "test"]
     assert workbench.repository(found.repo_id).profile == "go"
+
+
+def test_an_image_that_no_check_builds_comes_with_what_to_do(workbench: Workbench, upstream: Upstream) -> None:
+    """Control: of one with a recipe nothing is said but its name, because the first check builds it."""
+    services = workbench._services
+    vars(services)["engine"] = MemoryEngine(QuarantineNotes(services.home.quarantine))
+    chosen = workbench.detect_profiles(str(upstream.root))
+    assert (chosen.missing_image, "Load or pull it" in chosen.missing_image_hint) == ("our-go", True)
+    upstream.git("rm", "-q", "go.mod")
+    upstream.commit()
+    built = workbench.detect_profiles(str(upstream.root))
+    assert (built.missing_image, built.missing_image_hint) == ("build", "")
+    upstream.write("pom.xml", b"<project/>\n")
+    upstream.commit()
+    own = workbench.detect_profiles(str(upstream.root))
+    assert (own.missing_image, "the packages of the project in it" in own.missing_image_hint) == ("maven", True)
 
 
 def test_each_ref_is_judged_by_its_own_tree(workbench: Workbench, upstream: Upstream) -> None:
@@ -162,14 +180,17 @@ def test_a_broken_profile_is_named_with_its_problem(workbench: Workbench, upstre
 
 
 def test_the_command_prints_what_would_run_and_why(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.write("CMakeLists.txt", b"enable_testing()\n")
+    upstream.write("CMakeLists.txt", b"project(x)\nenable_testing()\n")
     upstream.write("setup.py", b"ext_modules = []\n")
     upstream.commit()
     done = Command(tmp_path / "home")("profiles", "detect", str(upstream.root))
-    assert done.stdout.splitlines()[1:4] == [
+    assert done.stdout.splitlines()[1:6] == [
         "cmake: used, weight 34",
+        "  found  CMakeLists.txt: project(",
         "  found  CMakeLists.txt: enable_testing",
         "  image  build",
+        "  what   CMake project",
     ]
-    assert done.stdout.splitlines()[4] == "  what   CMake project"
+    assert "  check  build: sh -c '...'  (Configure and build with Ninja, timeout 1800 s)" in done.stdout.splitlines()
+    assert "cmake -S ." in Command(tmp_path / "home")("profiles", "show", "cmake").stdout, "the whole script"
     assert "python: also matches, weight 25" in done.stdout
