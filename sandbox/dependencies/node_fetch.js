@@ -38,8 +38,9 @@ const NOT_GIVEN = new Set([...NOT_THERE, 'E401', 'E403', 'E451']) // a mirror ma
 const readJson = name => JSON.parse(fs.readFileSync(name, 'utf8'))
 const say = text => process.stderr.write(`${text}\n`)
 
-function fits (words, own) {
-  if (!words || words.length === 0) return true
+function fits (listed, own) {
+  if (!listed || listed.length === 0) return true
+  const words = [listed].flat() // some packages have one word, and no list
   if (words.includes(`!${own}`)) return false
   const wanted = words.filter(word => !word.startsWith('!'))
   return wanted.length === 0 || wanted.includes(own) || wanted.includes('any')

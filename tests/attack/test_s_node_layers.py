@@ -231,6 +231,7 @@ def test_s19_an_install_script_of_npm_has_no_network_and_what_the_repository_set
     bench.registry.add(
         "evil", "1.0.0", {"reach.js": REACH, "install.js": script}, [above, link, device],
         main="reach.js", bin={"../../../evil-command": "reach.js"}, scripts={"postinstall": "node install.js"},
+        os="linux",  # one word, and no list
     )  # fmt: skip
     (tmp_path / "reach.js").write_text(REACH)
     on_host = f"require('./reach')({json.dumps(places[:1])}).then(found => console.log(found.join()))"
