@@ -1,7 +1,8 @@
 // The fetch of npm packages: a guest with a way out to the registry, which runs npm's own code and no other.
 // It reads packages.json (from a lock file) or projects.json (what the project asks for), both written by the host from
 // parsed data, and leaves one archive for each place in archives/. The name of an archive is its place, see
-// sandbox/dependencies/node_tree.py. No package is unpacked, and no script of a package runs.
+// sandbox/dependencies/node_tree.py. No script of a package runs, and npm unpacks only
+// those that bundle others, into its cache.
 'use strict'
 const fs = require('fs')
 const path = require('path')
@@ -11,6 +12,7 @@ const { createRequire } = require('module')
 
 const asOf = process.argv[2]
 const npm = fs.realpathSync(spawnSync('sh', ['-c', 'command -v npm'], { encoding: 'utf8' }).stdout.trim())
+const npa = createRequire(npm)('npm-package-arg')
 const pacote = createRequire(npm)('pacote')
 const semver = createRequire(npm)('semver')
 const registry = process.env.npm_config_registry.replace(/\/*$/, '/')
@@ -19,6 +21,8 @@ const settings = {
   ca: fs.readFileSync(process.env.npm_config_cafile, 'utf8').split(/(?<=-----END CERTIFICATE-----)/),
   cache: path.resolve('cache'),
   ignoreScripts: true,
+  // A package can ask for a repository, which npm would clone and prepare; its .npmrc names the program to run as git.
+  git: '/bin/false',
   fetchRetries: 4,
   fetchRetryMintimeout: 500, // npm waits 10 s, then 60 s
   fetchRetryMaxtimeout: 4000,
@@ -34,8 +38,9 @@ const NOT_GIVEN = new Set([...NOT_THERE, 'E401', 'E403', 'E451']) // a mirror ma
 const readJson = name => JSON.parse(fs.readFileSync(name, 'utf8'))
 const say = text => process.stderr.write(`${text}\n`)
 
-function fits (words, own) {
-  if (!words || words.length === 0) return true
+function fits (listed, own) {
+  if (!listed || listed.length === 0) return true
+  const words = [listed].flat() // some packages have one word, and no list
   if (words.includes(`!${own}`)) return false
   const wanted = words.filter(word => !word.startsWith('!'))
   return wanted.length === 0 || wanted.includes(own) || wanted.includes('any')
@@ -43,8 +48,15 @@ function fits (words, own) {
 
 const isForThisSystem = one => fits(one.os, process.platform) && fits(one.cpu, process.arch) && fits(one.libc, 'glibc')
 
+// Names and versions are the registry's words, and pacote takes some for a repository, a folder or an address.
+function requireSpec (one) {
+  const spec = npa.resolve(one.name, one.version)
+  if (spec.type !== 'version') throw new Error(`no name and version of a package: ${spec.raw.slice(0, 200)}`)
+  return spec
+}
+
 async function fetchArchive (one) {
-  const spec = `${one.name}@${one.version}`
+  const spec = requireSpec(one)
   const usual = `${registry}${one.name}/-/${one.name.split('/').pop()}-${one.version}.tgz`
   const target = path.resolve('archives', one.file)
   try {
@@ -151,12 +163,14 @@ async function resolve (projects, options, groups) {
     fs.writeFileSync(path.join('project', folder, 'package.json'), JSON.stringify(written))
   }
   const words = ['install', '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error',
+    `--git=${settings.git}`,
     '--fetch-retries=4', '--fetch-retry-mintimeout=500', '--fetch-retry-maxtimeout=4000']
   const env = { ...process.env }
   for (const name of ['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY', 'http_proxy']) env[name] = settings.proxy
   const done = await runNpm([...words, `--cache=${settings.cache}`, ...options], env)
   if (done.status === 0) return listPackages(readJson('project/package-lock.json'))
-  if (!UNFIT.test(done.seen)) throw new Error(done.seen) // no registry: asking for less would not help
+  const hint = /git error occurred/.test(done.seen) ? 'a package asks for a repository of git: not fetched\n' : ''
+  if (!UNFIT.test(done.seen)) throw new Error(hint + done.seen) // no registry: asking for less would not help
   say(done.seen)
   return []
 }
@@ -168,7 +182,7 @@ async function listWishes (packages) {
   const own = packages.filter(one => asked.has(one.file.slice(0, one.file.lastIndexOf('@')).replace('+', '/')))
   await Promise.all(own.filter(one => !one.engines).map(async one => {
     try {
-      one.engines = (await pacote.manifest(`${one.name}@${one.version}`, settings)).engines
+      one.engines = (await pacote.manifest(requireSpec(one), settings)).engines
     } catch (error) {
       if (!NOT_GIVEN.has(error.code)) throw error
     }

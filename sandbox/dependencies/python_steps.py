@@ -11,7 +11,13 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_version,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 
 from sandbox.dependencies.collection import ReadFile
 from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, ProjectDescription, Step
@@ -163,15 +169,25 @@ def describe_archive(file: str, sha256: str) -> LayerPackage:
 
 
 def find_mismatches(packages: Iterable[LayerPackage], locked: Iterable[LockedPackage]) -> tuple[str, ...]:
-    """Files of which the lock file has hashes, and another one was fetched."""
+    """Files of which the lock file has hashes, and another one was fetched. A registry that calls `1.0.0` `1.0`, or
+    `1.0+x`, gives package managers what they ask for by `==1.0.0`, so it is the same version here, too.
+    """
     known: dict[tuple[str, str], set[str]] = {}
     for entry in locked:
-        known.setdefault((entry.name, entry.version), set()).update(entry.hashes)
+        known.setdefault(_identify(entry), set()).update(entry.hashes)
     return tuple(
         package.file
         for package in packages
-        if (hashes := known.get((package.name, package.version))) and f"sha256:{package.sha256}" not in hashes
+        if (hashes := known.get(_identify(package))) and f"sha256:{package.sha256}" not in hashes
     )
+
+
+def _identify(package: LayerPackage | LockedPackage) -> tuple[str, str]:
+    return package.name, _write_version_form(package.version)
+
+
+def _write_version_form(version: str) -> str:
+    return canonicalize_version(version.partition("+")[0])
 
 
 def _format_constraints(locked: Iterable[LockedPackage]) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -230,6 +231,7 @@ def test_s19_an_install_script_of_npm_has_no_network_and_what_the_repository_set
     bench.registry.add(
         "evil", "1.0.0", {"reach.js": REACH, "install.js": script}, [above, link, device],
         main="reach.js", bin={"../../../evil-command": "reach.js"}, scripts={"postinstall": "node install.js"},
+        os="linux",  # one word, and no list
     )  # fmt: skip
     (tmp_path / "reach.js").write_text(REACH)
     on_host = f"require('./reach')({json.dumps(places[:1])}).then(found => console.log(found.join()))"
@@ -309,3 +311,28 @@ def test_s19_an_npm_archive_that_differs_from_the_lock_file_is_not_used(bench: B
     newer = entry | {"engines": {"node": ">=90"}}
     assert bench.run({**files, "package-lock.json": lock(root, evil=newer)}, "right").verified, "void"
     assert set(bench.registry.asked) == {"evil/-/evil-1.0.0.tgz", name, f"{name}/-/{name}-90.0.0.tgz"}
+
+
+@pytest.mark.one_git
+def test_s180_no_repository_that_a_package_asks_for_is_cloned(bench: Bench, tmp_path: Path) -> None:
+    """One names it as what it needs, one as its version, one as its name. npm would clone it, and read in its `.npmrc`
+    which program to run as git: with the network of the fetch. Control: npm on the host asks for it.
+    """
+    repository = f"git+{bench.registry.url}/evil.git"
+    for name in ("needs", "version", "name"):
+        bench.registry.add(name, "1.0.0", {"index.js": ""}, optionalDependencies={"evil": repository})
+    for name in ("version", "name"):
+        bench.registry.manifests[f"{name}@1.0.0"] |= {name: f"{repository}#1", "optionalDependencies": {}}
+    declared = project(needs="1.0.0", version="1.0.0", name="1.0.0")
+    bench.run({"package.json": declared, "use.js": ""})
+    assert {"needs", "version", "name"} <= set(bench.registry.asked), "void"
+    assert [path for path in bench.registry.asked if "evil" in path.partition("/")[0]] == []
+    assert bench.trees == []
+    assert "could not be fetched" in bench.remarks[0]
+
+    if npm := shutil.which("npm"):
+        (tmp_path / "package.json").write_text(json.dumps(declared))
+        env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "npm_config_allow_git": "all"}
+        words = ["install", "--package-lock-only", "--ignore-scripts", f"--registry={bench.registry.url}"]
+        subprocess.run([npm, *words], cwd=tmp_path, env=env, capture_output=True, check=False)
+        assert "evil.git" in {path.partition("/")[0] for path in bench.registry.asked}, "void"

@@ -96,6 +96,14 @@ def test_an_archive_is_compared_with_the_hashes_of_the_lock_file() -> None:
     assert steps.find_mismatches([package], locked()) == ()
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.0+x", "1"])
+def test_a_version_that_is_equal_but_written_otherwise_is_compared_with_the_lock_file(version: str) -> None:
+    file = f"a-{version}-py3-none-any.whl"
+    entry = LockedPackage(name="a", version="1.0.0", hashes=(f"sha256:{'a' * 64}",), origin="uv.lock")
+    assert steps.find_mismatches([steps.describe_archive(file, "b" * 64)], [entry]) == (file,)
+    assert steps.find_mismatches([steps.describe_archive(file, "a" * 64)], [entry]) == (), "void"
+
+
 @pytest.mark.parametrize("script", [steps.STEPS.fetch.script, steps.STEPS.install.script])
 def test_the_scripts_of_the_steps_can_be_parsed(script: str) -> None:
     subprocess.run(["sh", "-n"], input=script.encode(), check=True)
