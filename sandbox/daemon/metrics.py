@@ -40,6 +40,7 @@ class HomeCollector(Collector):
         info.add_metric([__version__], 1)
         yield info
         statuses = Counter(row.status for row in self._workbench.task_lines())
+        statuses[TaskStatus.SPARE] = len(self._workbench.pool())  # no table of tasks has them
         tasks = GaugeMetricFamily("sandbox_tasks", "Tasks by status.", labels=["status"])
         for status in TaskStatus:
             tasks.add_metric([status.value], statuses[status])

@@ -1,18 +1,22 @@
 """Export events as OpenTelemetry over OTLP: a span and a log record for each operation. It needs the extra `otel`.
 
 Batches, retries and their limits are those of the SDK, in threads of its own. Headers, such as a token of the
-collector, come from its own variables (`OTEL_EXPORTER_OTLP_HEADERS`).
+collector, come from its own variables (`OTEL_EXPORTER_OTLP_HEADERS`). Sessions are ours: those of the SDK read each
+answer whole into memory, without a deadline, and take a redirect, which they do not follow, for success.
 """
 
 from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import requests
 
 from sandbox.agent.json_lines import neutralise_values, write_line
 from sandbox.daemon.receivers import EventReceiver
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.first_answer import FirstAnswerSession, mount_deadlines
 from sandbox.lazy_module import LazyModule
 from sandbox.models import HomeEvent
 from sandbox.version import __version__
@@ -44,6 +48,26 @@ _BATCH = 500
 """Of the 2,048 that the SDK keeps; it drops what is more."""
 
 
+class _CollectorSession(FirstAnswerSession):
+    """Of an answer only its head counts, and it has the deadline of the request. Proxies and CA files come from the
+    environment, as with the SDK's own session; ~/.netrc does not: it would replace the token among the headers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        mount_deadlines(self)
+        self.trust_env = True
+        self.auth = lambda request: request
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Raises: `requests.HTTPError` for a redirect."""
+        answer = super().send(request, **{**options, "stream": True})
+        answer.close()
+        if 300 <= answer.status_code < 400:
+            raise requests.HTTPError(f"status {answer.status_code}: redirects are not followed")
+        return answer
+
+
 class Telemetry(EventReceiver):
     """A collector. `url`: without `/v1/...`."""
 
@@ -55,10 +79,14 @@ class Telemetry(EventReceiver):
             self._traces = traces.TracerProvider(resource=resource, shutdown_on_exit=False)
             self._logs = logs.LoggerProvider(resource=resource, shutdown_on_exit=False)
             self._traces.add_span_processor(
-                batches.BatchSpanProcessor(trace_exporter.OTLPSpanExporter(endpoint=f"{base}/v1/traces"))
+                batches.BatchSpanProcessor(
+                    trace_exporter.OTLPSpanExporter(endpoint=f"{base}/v1/traces", session=_CollectorSession())
+                )
             )
             self._logs.add_log_record_processor(
-                log_batches.BatchLogRecordProcessor(log_exporter.OTLPLogExporter(endpoint=f"{base}/v1/logs"))
+                log_batches.BatchLogRecordProcessor(
+                    log_exporter.OTLPLogExporter(endpoint=f"{base}/v1/logs", session=_CollectorSession())
+                )
             )
         except ImportError as error:
             raise SandboxError(

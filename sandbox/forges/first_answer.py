@@ -34,7 +34,12 @@ class FirstAnswerSession(requests.Session):
 def make_first_answer_session() -> FirstAnswerSession:
     """A session for http and https; answers have a deadline."""
     session = FirstAnswerSession()
+    mount_deadlines(session)
+    return session
+
+
+def mount_deadlines(session: FirstAnswerSession) -> None:
+    """Give each answer the timeout of its request as its deadline."""
     session.adapters.clear()
     for prefix in ("https://", "http://"):
         session.mount(prefix, DeadlineAdapter())
-    return session

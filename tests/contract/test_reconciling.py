@@ -359,6 +359,7 @@ HALVES: dict[str, Callable[[Path, str], Path]] = {
     "removal": lambda at, repo: at / "clones" / f".{repo}.removed-0123456789abcdef",
     "removal of trust": lambda at, repo: at / "trust" / f".{repo}.removed-0123456789abcdef",
     "probe": lambda at, _: at / ".overlay-probe-abcdefgh",
+    "disk template": lambda at, _: at / "disks" / ".4096-64.img.01234567",
     "object": lambda at, repo: at / "clones" / repo / "objects" / "pack" / "tmp_pack_abcdef",
     "scratch objects": lambda at, repo: at / "clones" / repo / "looks" / "look-abcdefgh",
     "object of a crash": lambda at, repo: at / "clones" / repo / "fast_import_crash_4711",
@@ -371,11 +372,14 @@ HALVES: dict[str, Callable[[Path, str], Path]] = {
 def test_what_was_half_made_goes(desk: Desk, kind: str) -> None:
     path = HALVES[kind](desk.home / "repositories", desk.repo_id)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if kind in {"object", "object of a crash", "stat index", "lock"}:
+    if kind in {"disk template", "object", "object of a crash", "stat index", "lock"}:
         path.touch()
     else:
         (path / "folder").mkdir(parents=True)
         (path / "folder" / "file").touch()
+    if kind in {"probe", "disk template"}:
+        assert collected(desk) == [], "another thread of this controller may be making it"
+        os.utime(path, (0, 0))
     assert (kind.partition(" of ")[0], REMOVED) in kinds(collected(desk))
     assert not path.exists()
     assert left_behind(desk.home) == []
@@ -388,6 +392,7 @@ def test_what_another_controller_may_be_making_stays(desk: Desk) -> None:
     paths[0].mkdir()
     paths[1].mkdir(parents=True)
     paths[2].touch()
+    os.utime(paths[0], (0, 0))
     assert collected(desk) == []
     other.end()
     assert kinds(collected(desk)) == [("object", REMOVED), ("probe", REMOVED), ("scratch objects", REMOVED)]

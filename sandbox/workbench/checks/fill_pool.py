@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sandbox.checks.execute import CheckDirectories
 from sandbox.errors import ErrorCode, SandboxError
@@ -15,6 +15,7 @@ from sandbox.models import Task, TaskStatus
 from sandbox.models.spare_pool import Pool
 from sandbox.profiles import Profile
 from sandbox.store.home import write_atomically
+from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.records import find_task, list_repositories, list_spares, list_tasks
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.check_order import order_checks
@@ -26,7 +27,14 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories import clone
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch
-from sandbox.workbench.tasks.lifecycle import close_task, draft_task, find_start, read_base, start_task
+from sandbox.workbench.tasks.lifecycle import (
+    close_task,
+    draft_task,
+    find_local_branch,
+    find_start,
+    read_base,
+    start_task,
+)
 from sandbox.workbench.tasks.spare_tasks import digest_purpose, undo_rename
 from sandbox.workbench.tasks.worktrees import ensure_site_mounted, locate_worktree
 from sandbox.workspaces.own_disk import settle_disk
@@ -140,12 +148,24 @@ def _close_spare(services: Services, task_id: str) -> bool:
             if spare.status is not TaskStatus.SPARE:
                 return False
             undo_rename(services.repositories.open(spare.repo_id)[1], spare)
-        close_task(services, task_id, delete=True, discard=False)  # without its mark, it is taken over no more
+        closed = close_task(services, task_id, delete=True, discard=False)  # without its mark, taken over no more
+        _forget_spare(services, closed)
     except SandboxError as error:
         if error.code not in {ErrorCode.CONFLICT, ErrorCode.NOT_FOUND}:
             raise
         return False
     return True
+
+
+def _forget_spare(services: Services, closed: Task) -> None:
+    """Delete the record of a closed spare: no person made it, and the branch moves often. Kept, until `gc` removes
+    closed tasks, if its files or its branch are. The caller closed it: it has no journal and no runs.
+    """
+    if closed.worktree_path is None and find_local_branch(services, closed) is None:
+        services.home.task(closed.id).unlink(missing_ok=True)
+        for lock in (closed.id, f"mount-{closed.id}"):
+            with suppress(OSError):
+                remove_abandoned(services.home.lock_path(lock))
 
 
 def _start_container(services: Services, spare: Task) -> None:

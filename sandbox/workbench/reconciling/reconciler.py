@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import field
@@ -17,6 +18,7 @@ from sandbox.store.lockfile import remove_abandoned
 from sandbox.workbench.controller.services import Services
 
 NOTE_LENGTH = 500
+_OLD_S = 60.0
 _ACTION_OF_ERROR = {ErrorCode.CONFLICT: LeftoverAction.BUSY, ErrorCode.DIRTY_WORKSPACE: LeftoverAction.KEPT}
 """The action for an error of a remedy; all other errors are `FAILED`."""
 
@@ -115,6 +117,14 @@ def _report_failed_finder(finder: Finder, why: str) -> Leftover:
 def is_task_id(name: str) -> bool:
     """Whether a name has the form of a task id."""
     return re.fullmatch(TASK_ID_PATTERN, name) is not None
+
+
+def is_old(path: Path) -> bool:
+    """Whether nothing was made or removed in this file or directory for a minute."""
+    try:
+        return time.time() - path.stat().st_mtime > _OLD_S
+    except FileNotFoundError:
+        return False
 
 
 def find_matching(folder: Path, *patterns: str) -> list[Path]:

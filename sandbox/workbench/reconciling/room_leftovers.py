@@ -11,7 +11,7 @@ from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import PROBE_PREFIX
 from sandbox.store.liveness import owner_of
 from sandbox.store.quarantine import QuarantineNotes
-from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_old, list_folder
 
 
 def find_dead_rooms(reconciler: Reconciler) -> Iterator[Finding]:
@@ -40,8 +40,10 @@ def _remove(path: Path) -> str:
 
 
 def find_probes(reconciler: Reconciler) -> Iterator[Finding]:
-    """Directories in which overlay support was tested. A test is short and belongs to a live controller."""
+    """Directories in which overlay support was tested. A test is short and belongs to a live controller, or to another
+    thread of this one: without its directory it finds that overlays do not work, and a task gets no disk of its own.
+    """
     found = find_matching(reconciler.services.home.repositories, f"{PROBE_PREFIX}*")
     if found and reconciler.is_alone():
-        for path in found:
+        for path in filter(is_old, found):
             yield Finding("probe", path.name, partial(_remove, path))

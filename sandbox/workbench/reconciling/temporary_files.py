@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from sandbox.git.temporary_folders import find_unused_folders
 from sandbox.git.unfinished_packs import is_not_open
 from sandbox.store.home import REPOSITORY_FOLDERS
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
-from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_task_id, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_old, is_task_id, list_folder
 from sandbox.workspaces.own_disk import remove_with_mounts
 
 _TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{12}\.tmp$")
@@ -40,7 +39,6 @@ _UNFINISHED_OBJECTS = (
     "objects/[0-9a-f][0-9a-f]/tmp_*",
 )
 _GIT_LOCKS = ("*.lock", "refs/**/*.lock", "objects/**/*.lock")
-_OLD_S = 60.0
 
 
 def find_temporary_files(reconciler: Reconciler) -> Iterator[Finding]:
@@ -66,10 +64,12 @@ def find_half_checkouts(reconciler: Reconciler) -> Iterator[Finding]:
 
 
 def find_disk_templates(reconciler: Reconciler) -> Iterator[Finding]:
-    """Templates of disks that were not completed. Making one takes a moment and has no lock."""
+    """Templates of disks that were not completed. Making one takes a moment and has no lock; it may be done in
+    another thread of this controller, hence the age.
+    """
     found = find_matching(reconciler.services.home.disk_templates, ".*.img.*")
     if found and reconciler.is_alone():
-        for path in found:
+        for path in filter(is_old, found):
             yield Finding("disk template", path.name, partial(_unlink, path))
 
 
@@ -130,10 +130,10 @@ def find_unfinished_objects(reconciler: Reconciler) -> Iterator[Finding]:
         locks = find_matching(clone, *_GIT_LOCKS)
         alone = reconciler.is_alone() if objects or locks else False
         for path in objects:
-            if is_not_open(path) and (alone or _is_old(path)):
+            if is_not_open(path) and (alone or is_old(path)):
                 yield Finding("object", f"{clone.name}/{path.name}", partial(_unlink, path), locks=lock)
         for path in locks:
-            if is_not_open(path) and _is_old(path):
+            if is_not_open(path) and is_old(path):
                 yield Finding("git lock", f"{clone.name}/{path.name}", partial(_unlink, path), locks=lock)
 
 
@@ -146,7 +146,7 @@ def find_scratch_objects(reconciler: Reconciler) -> Iterator[Finding]:
     stores = [path for path in find_matching(clones, f"*/{FOLDER}/*") if not is_in_use(path)]
     alone = reconciler.is_alone() if stores else False
     for path in stores:
-        if alone or _is_old(path):
+        if alone or is_old(path):
             yield Finding("scratch objects", str(path.relative_to(clones)), _build_removal(path))
 
 
@@ -161,13 +161,6 @@ def find_temporary_folders(_: Reconciler) -> Iterator[Finding]:
 def _remove_unreported(path: Path) -> None:
     if path.exists() and not is_in_use(path):
         remove_tree(path)
-
-
-def _is_old(path: Path) -> bool:
-    try:
-        return time.time() - path.stat().st_mtime > _OLD_S
-    except FileNotFoundError:
-        return False
 
 
 def _unlink(path: Path) -> str | None:

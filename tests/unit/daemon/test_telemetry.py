@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -50,6 +54,54 @@ def test_more_events_than_the_sdk_keeps_are_sent(receiver: Receiver, monkeypatch
         assert exporter.hand_on(make_event(HomeEventKind.PUSH, number))
     assert receiver.received.qsize() == 2, "without a flush of ours, and before the SDK's own time"
     exporter.end()
+
+
+def test_an_answer_without_end_costs_a_collector_its_events_and_us_nothing() -> None:
+    """It is not read: 64 MiB would be in memory at once, and a byte now and then would have no deadline."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as thread:
+        sent = thread.submit(_send_what_is_taken, server)
+        exporter = Telemetry(f"http://127.0.0.1:{server.getsockname()[1]}")
+        exporter._logs.shutdown()
+        assert exporter.hand_on(make_event(HomeEventKind.PUSH, 1))
+        exporter.end()
+        assert sent.result(60) < 64, "MiB"
+
+
+def _send_what_is_taken(server: socket.socket) -> int:
+    """An answer of 64 MiB; how many MiB were taken."""
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 67108864\r\n\r\n")
+        for number in range(64):
+            try:
+                connection.sendall(bytes(1 << 20))
+            except OSError:
+                return number
+    return 64
+
+
+def test_a_redirect_is_a_failure_that_is_logged(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    receiver.statuses = [307, 302]
+    exporter = Telemetry(f"http://127.0.0.1:{receiver.server.server_port}")
+    assert exporter.hand_on(make_event(HomeEventKind.PUSH, 1))
+    assert exporter.flush()
+    exporter.end()
+    assert sorted(path for path, _, _ in receiver.received.queue) == ["/v1/logs", "/v1/traces"], "nothing elsewhere"
+    assert caplog.text.count("redirects are not followed") == 2
+
+
+def test_the_token_among_the_headers_is_not_replaced_by_a_netrc(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password words\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer token")
+    exporter = Telemetry(f"http://127.0.0.1:{receiver.server.server_port}")
+    assert exporter.hand_on(make_event(HomeEventKind.PUSH, 1))
+    exporter.end()
+    assert receiver.received.get(timeout=60)[1]["authorization"] == "Bearer token"
 
 
 def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
