@@ -38,7 +38,7 @@ FILE_FAILED = "the file failed outside of its tests; the output has the error"
 """Our message for a file that `node --test` could not load, or that ended with an error of its own."""
 
 NO_TEST_RAN = "it ran 0 tests: that it passed says nothing about the code"
-NO_COMMAND_RAN = "make had no test to run: that it passed says nothing about the code"
+NO_COMMAND_RAN = "make had no test to run: its status is not about the code"
 """Remarks about a run that passed, see `find_empty_pass`."""
 _MAKE_ALONE = lazy_pattern(  # what make, its recursion by automake, and ExtUtils::MakeMaker print without any test
     r"Making [\w-]+ in \S+|make +[\w-]+|make(?:\[\d+\])?: (?:(?:Entering|Leaving) directory '.*'"
@@ -84,9 +84,9 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
 
 
 def find_empty_pass(run: CheckRun) -> str:
-    """Why it says nothing about the code that a check passed; '' for all others. A runner that finds no test may
-    succeed: its report has none then. Without a report unittest says so, or a check `test` printed only what make says
-    without a command.
+    """A remark about a check that passed without a test; '' for others. A runner that finds no test may succeed: its
+    report has none then. Without a report unittest says so, or a check `test` printed only what make says without a
+    command.
     """
     if run.verdict is not Verdict.PASSED:
         return ""

@@ -43,7 +43,7 @@ class Pool(Bench):
         (found,) = engine.list_containers({TASK_LABEL: task_id})
         return found.id
 
-    def records(self) -> set[str]:
+    def recorded_tasks(self) -> set[str]:
         return {path.stem for path in (self.home / "repositories/tasks").glob("task-*.json")}
 
     def branches(self) -> set[str]:
@@ -138,7 +138,7 @@ def test_what_is_out_of_date_is_not_taken_over_and_is_replaced(pool: Pool, engin
     assert task.id not in spares
     newer = pool.fill()
     assert not newer & spares
-    assert not spares & pool.records(), "no person made them: their records would stay for half a year"
+    assert not spares & pool.recorded_tasks(), "no person made them: their records would stay for half a year"
     assert not [c for spare in spares for c in engine.list_containers({TASK_LABEL: spare})]
     profile = pool.home / "profiles" / "bench.toml"
     profile.write_text(profile.read_text().replace("134217728", "67108864"))
@@ -156,7 +156,7 @@ def test_draining_closes_all_and_gc_leaves_them_alone(pool: Pool, engine: Docker
     assert (set(drained.closed), drained.spares) == (spares, ())
     assert pool.create().id not in spares
     assert not list((pool.home / "repositories/tasks").glob("*.spare"))
-    assert not spares & pool.records()
+    assert not spares & pool.recorded_tasks()
     assert pool.workbench.collect().leftovers == ()
 
 

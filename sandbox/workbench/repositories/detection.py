@@ -73,7 +73,7 @@ def _find_missing_image(services: Services, profile: Profile) -> tuple[str, str]
     try:
         if profile.checks:
             images.find_usable_image(services.image_build_context, image)
-    except SandboxError as error:  # without an engine nothing is known
+    except SandboxError as error:  # without an engine it is not known
         if error.code is ErrorCode.IMAGE_MISSING:
             said = (profile.image_help if image == profile.image else "") or error.hint
             return image, "" if images.has_recipe(services.home, image) else said

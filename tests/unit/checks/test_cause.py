@@ -264,7 +264,7 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
         ("fatal: not a git repository (or any of the parent directories): .git", "no git data"),
         ("LookupError: setuptools-scm was unable to detect version for /workspace.", "no git data"),
         (GIT_MASK.decode().replace("gitdir:", "fatal: not a git repository:"), "no git data"),
-        ('color.go:11:2: cannot find package "github.com/a/b" in any of:', "nothing is fetched without a go.mod"),
+        ('color.go:11:2: cannot find package "github.com/a/b" in any of:', "no module is fetched without a go.mod"),
         ('Can\'t exec "kyua": No such file or directory at /usr/share/autoconf/A.pm line 293.', "no command 'kyua'"),
         (
             'E   psycopg2.OperationalError: connection to server at "db" (::1), port 5432 failed: Connection refused',

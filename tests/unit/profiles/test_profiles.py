@@ -36,8 +36,8 @@ SPACE = {
 PACKAGE = b"[project]\nname = 'x'\n"
 MATURIN = b"[build-system]\nrequires = ['maturin>=1,<2']\n"
 GO = b"package x\n"
-CMAKE = b"project(x)\n"
-TESTED = CMAKE + b"if(T)\n  enable_testing()\nendif()\n"
+PROJECT_OF_CMAKE = b"project(x)\n"
+TESTED = PROJECT_OF_CMAKE + b"if(T)\n  enable_testing()\nendif()\n"
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("make-binary", {"Makefile": b"\xff\xfe\0\ntest:\n"}, "make"),
     ("make-far-down", {"Makefile": b"#\n" * MARKER_BYTES + b"test:\n"}, "generic"),
     ("cmake", {"CMakeLists.txt": b"project(x)"}, "cmake"),
-    ("cmake-over-make", {"CMakeLists.txt": CMAKE, "Makefile": b"test:\n"}, "cmake"),
+    ("cmake-over-make", {"CMakeLists.txt": PROJECT_OF_CMAKE, "Makefile": b"test:\n"}, "cmake"),
     ("cmake-of-a-folder", {"CMakeLists.txt": b"# project(x)\nadd_library(project (x))\n"}, "generic"),
     ("cmake-where-it-is-the-top", {"CMakeLists.txt": b"if(NOT TOP)\n  PROJECT\n(x)\nendif()\n"}, "cmake"),
     ("python-over-make", {"pyproject.toml": b"", "Makefile": b"test:\n"}, "python"),
@@ -95,10 +95,10 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("make-check", {"Makefile": b"all:\ncheck: all\n\t./t\n"}, "make-check"),
     ("make-test-and-check", {"Makefile": b"check: test\ntest: all\n"}, "make"),
     ("python-package-over-cmake", {"pyproject.toml": PACKAGE, "CMakeLists.txt": TESTED}, "python"),
-    ("python-tools-beside-cmake", {"pyproject.toml": b"[tool.ruff]\n", "CMakeLists.txt": CMAKE}, "cmake"),
+    ("python-tools-beside-cmake", {"pyproject.toml": b"[tool.ruff]\n", "CMakeLists.txt": PROJECT_OF_CMAKE}, "cmake"),
     ("python-only-tools", {"pyproject.toml": b"[tool.ruff]\n", "Makefile": b"test:\n"}, "python"),
     ("python-settings-of-tox", {"tox.ini": b"[tox]\n"}, "python"),
-    ("bindings-beside-cmake", {"setup.py": b"ext_modules=[x]\n", "CMakeLists.txt": CMAKE}, "cmake"),
+    ("bindings-beside-cmake", {"setup.py": b"ext_modules=[x]\n", "CMakeLists.txt": PROJECT_OF_CMAKE}, "cmake"),
     ("cmake-builds-the-extension", {"setup.py": b"from skbuild import setup\n", "CMakeLists.txt": TESTED}, "python"),
     ("cmake-called-by-setup-py", {"setup.py": b"call(['cmake', d])\n", "CMakeLists.txt": TESTED}, "python"),
     ("cmake-in-a-comment", {"setup.py": b"# like 'cmake'\n", "CMakeLists.txt": TESTED}, "cmake"),
@@ -141,13 +141,17 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("meson", {"meson.build": b"project('x', 'c')\n"}, "meson"),
     (
         "meson-over-cmake-without-tests",
-        {"meson.build": b"project(\n'x')\nsubdir('t')", "CMakeLists.txt": CMAKE},
+        {"meson.build": b"project(\n'x')\nsubdir('t')", "CMakeLists.txt": PROJECT_OF_CMAKE},
         "meson",
     ),
     ("meson-for-python", {"meson.build": b"project('x')", "pyproject.toml": PACKAGE}, "python"),
     ("meson-of-a-folder", {"meson.build": b"subdir('x')"}, "generic"),
     ("meson-without-tests", {"meson.build": b"project('x')\n# test('y', z)\n", "configure.ac": b""}, "autotools"),
-    ("meson-without-tests-beside-cmake", {"meson.build": b"project('x')\n", "CMakeLists.txt": CMAKE}, "cmake"),
+    (
+        "meson-without-tests-beside-cmake",
+        {"meson.build": b"project('x')\n", "CMakeLists.txt": PROJECT_OF_CMAKE},
+        "cmake",
+    ),
     ("meson-with-tests", {"meson.build": b"project('x')\n  test('y', z)\n", "configure.ac": b""}, "meson"),
     ("meson-with-folders", {"meson.build": b"project('x')\nsubdir('t')\n", "configure.ac": b""}, "meson"),
     ("autotools", {"configure.ac": b"AC_INIT\n", "Makefile": b"test:\n"}, "autotools"),
@@ -155,14 +159,14 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("autotools-of-its-own-kind", {"configure": b"#!/bin/sh\n", "Makefile": b"test:\n"}, "autotools"),
     ("autotools-over-cmake-without-tests", {"configure.ac": b"", "CMakeLists.txt": b"project(x)"}, "autotools"),
     ("cmake-with-tests-over-autotools", {"configure.ac": b"", "CMakeLists.txt": TESTED}, "cmake"),
-    ("cmake-with-ctest", {"configure.ac": b"", "CMakeLists.txt": CMAKE + b"  INCLUDE(CTest)\n"}, "cmake"),
+    ("cmake-with-ctest", {"configure.ac": b"", "CMakeLists.txt": PROJECT_OF_CMAKE + b"  INCLUDE(CTest)\n"}, "cmake"),
     ("node", {"package.json": b"{}"}, "node"),
     ("node-tools-beside-make", {"package.json": b'{"devDependencies": {}}', "Makefile": b"check:\n"}, "make-check"),
     ("node-tests-over-make", {"package.json": b'{"scripts": {"test": "tap"}}', "Makefile": b"test:\n"}, "node"),
     ("node-tests-beside-python", {"package.json": b'{\n "test": "jest"}', "pyproject.toml": PACKAGE}, "python"),
     ("node-package-over-setup-py", {"package.json": b'{\n  "main": "i.js"\n}', "setup.py": b""}, "node"),
     ("node-package-beside-cmake", {"package.json": b'{"main": "i.js"}', "CMakeLists.txt": TESTED}, "cmake"),
-    ("node-native-over-cmake-without-tests", {"binding.gyp": b"{}", "CMakeLists.txt": CMAKE}, "node"),
+    ("node-native-over-cmake-without-tests", {"binding.gyp": b"{}", "CMakeLists.txt": PROJECT_OF_CMAKE}, "node"),
     ("space", SPACE, "space"),
     ("space-over-all", {**SPACE, "pyproject.toml": b"", "Makefile": b"test:\n"}, "space"),
     ("space-another-project", {**SPACE, "CMakeLists.txt": b"project(other)"}, "cmake"),
