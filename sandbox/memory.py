@@ -77,7 +77,7 @@ def _release_garbage() -> None:
 
 
 def return_freed_memory() -> None:
-    """Give the system back what was freed, for up to some 10 ms. Does nothing with another C library than glibc."""
+    """Give the system back what was freed, for up to some 10 ms. No effect with another C library than glibc."""
     with suppress(OSError, AttributeError):
         _load_c_library().malloc_trim(0)
 

@@ -65,7 +65,7 @@ def remove_view(place: Path) -> None:
     """Unmount a view, if there is one, and remove its directory. What still uses the view keeps it. Raises: OSError."""
     while _libc.umount2(os.fsencode(place), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
         pass
-    if (code := ctypes.get_errno()) not in {errno.EINVAL, errno.ENOENT}:  # EINVAL: nothing is mounted there
+    if (code := ctypes.get_errno()) not in {errno.EINVAL, errno.ENOENT}:  # EINVAL: it is no mount point
         raise OSError(code, os.strerror(code))
     with suppress(FileNotFoundError):
         place.rmdir()

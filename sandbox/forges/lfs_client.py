@@ -297,7 +297,7 @@ def _show(place: SplitResult) -> str:
 
 
 def _read_chunks(answer: requests.Response) -> Iterator[bytes]:
-    """The bytes as they were sent: nothing is unpacked."""
+    """The bytes as they were sent, still packed."""
     try:
         while chunk := answer.raw.read1(_CHUNK, decode_content=False):
             yield chunk

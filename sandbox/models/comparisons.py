@@ -27,7 +27,7 @@ class TestChange(SparseModel):
 
 
 class CoverageChange(Model):
-    """The coverage that a check says on both trees. It decides nothing."""
+    """The coverage that a check says on both trees. No verdict depends on it."""
 
     before: Coverage
     after: Coverage

@@ -49,7 +49,7 @@ def store_tree(aside: Git, base_commit: str, changes: Sequence[TreeChange]) -> s
 def write_objects(git: Git, base_commit: str, changes: Sequence[TreeChange], writer: ObjectWriter) -> Folder | None:
     """Give `writer` what is new: files, then directories, the root last. Returns the root.
 
-    None, and nothing is written, if git has to do it. Raises: `internal` if a file's content is not that of its id.
+    None, without writing, if git has to do it. Raises: `internal` if a file's content is not that of its id.
     """
     contents = [c.content for c in changes if c.content is not None and not c.content.is_stored]
     if sum(content.size for content in contents) > MOST_BYTES:

@@ -123,7 +123,7 @@ def compute_key(request: BuildRequest, packages: tuple[LayerPackage, ...]) -> st
 
 def find_shortage(run: CheckRun, workspace: Path, missing: Sequence[str]) -> tuple[Resource, ...]:
     """What an install ran short of: by the kernel, which does not say for which archive, or by the words of an archive
-    that is `missing`. One that succeeded in a later round lacks nothing.
+    that is `missing`. One that succeeded in a later round is complete.
 
     A process that the kernel killed for its memory fails the whole install.
     """

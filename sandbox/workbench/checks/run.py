@@ -101,7 +101,7 @@ def _surround(
     which: tuple[str, Check, CheckDirectories],
     companions: tuple[ServiceSetup, ...],
 ) -> Iterator[CheckDirectories]:
-    """The place of a check, with its services: they have a uid of their own for this run. Costs nothing without."""
+    """The place of a check, with its services: they have a uid of their own for this run. Free without services."""
     run_id, check, place = which
     if not companions:
         yield place
