@@ -23,7 +23,7 @@ DEVCONTAINER = b'{"containerEnv": {"MODE": "dev", "A": "c"}}'
 @pytest.fixture(autouse=True)
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Detection asks whether the engine has the image."""
-    monkeypatch.setattr(detection, "_is_missing", lambda *_: False)
+    monkeypatch.setattr(detection, "_find_missing_image", lambda *_: ("", ""))
 
 
 @pytest.fixture
