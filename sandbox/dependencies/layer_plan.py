@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.dependencies.collection import ReadFile
-from sandbox.models.dependencies import LockedPackage, RefusedEntry
+from sandbox.models.dependencies import LockedPackage, RefusalReason, RefusedEntry
 from sandbox.models.layers import LayerPackage
+
+_SHOWN_CHARS = 200
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ class EcosystemSteps:
     `without-extension.txt` those that it built without an optional part that does not compile; in `short-of.txt` what
     archives ran short of, by their own words: lines `resource archive`. `may_be_empty`: the image may have all that is
     asked for.
+
+    `version_form`: what equal versions have in common; None if the checks' own package manager compares the hashes of
+    the lock file once more, and uses no other ones. `additions`: packages that a fetch may add to those of a lock file;
+    None for any.
     """
 
     manifests: tuple[str, ...]
@@ -81,8 +87,32 @@ class EcosystemSteps:
     install: Step
     archives: str = "archives"
     built: str = "layer"
+    version_form: Callable[[str], str] | None = None
+    additions: frozenset[str] | None = None
     may_be_empty: bool = False
     description: ProjectDescription | None = None
+
+
+def list_unlocked(
+    steps: EcosystemSteps, packages: Sequence[LayerPackage], locked: Sequence[LockedPackage]
+) -> tuple[RefusedEntry, ...]:
+    """Packages that were fetched though a lock file has other ones, so that it has no hash of them."""
+    form = steps.version_form
+    if form is None or not any(entry.hashes for entry in locked):
+        return ()
+    known: dict[str, dict[str, str]] = {}
+    for entry in locked:
+        known.setdefault(entry.name, {})[form(entry.version)] = entry.version
+    found = []
+    for package in packages:
+        versions = known.get(package.name, {})
+        if form(package.version) in versions:
+            continue
+        if versions or (steps.additions is not None and package.name not in steps.additions):
+            text = f"{package.name} {package.version}, locked: {', '.join(versions.values()) or 'none'}"
+            reason = RefusalReason.ANOTHER_VERSION
+            found.append(RefusedEntry(text=text[:_SHOWN_CHARS], reason=reason, origin="the lock file"))
+    return tuple(found)
 
 
 SELECTION, MISMATCHES = "selection.txt", "mismatches.txt"

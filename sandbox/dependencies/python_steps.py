@@ -221,6 +221,7 @@ STEPS = EcosystemSteps(
     plan=plan_layer,
     fetch=Step(_FETCH_SCRIPT, _FETCH_ENV, 900.0),
     archives="wheels",
+    version_form=_write_version_form,
     describe=describe_archive,
     find_mismatches=_find_mismatches,
     install=Step(_INSTALL_SCRIPT, _INSTALL_ENV, 600.0),

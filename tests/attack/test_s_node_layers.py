@@ -25,6 +25,7 @@ from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 from sandbox.models.dependencies import RefusalReason
+from sandbox.workbench import Watch
 from tests.attack.layer_bench import LayerBench, open_bench
 
 pytestmark = [pytest.mark.must]
@@ -336,3 +337,18 @@ def test_s180_no_repository_that_a_package_asks_for_is_cloned(bench: Bench, tmp_
         words = ["install", "--package-lock-only", "--ignore-scripts", f"--registry={bench.registry.url}"]
         subprocess.run([npm, *words], cwd=tmp_path, env=env, capture_output=True, check=False)
         assert "evil.git" in {path.partition("/")[0] for path in bench.registry.asked}, "void"
+
+
+@pytest.mark.one_git
+def test_s182_a_registry_that_lacks_what_is_locked_gives_no_other_versions_unsaid(bench: Bench) -> None:
+    """Each run says so. Control: the other version is used, though no hash of it is known."""
+    bench.registry.add("evil", "1.0.1", {"index.js": "console.log('other')"})
+    root = project(evil="^1.0.0")
+    entry = {"version": "1.0.0", "integrity": f"sha512-{'A' * 86}=="}
+    files = {"package.json": root, "use.js": "require('evil')", "package-lock.json": lock(root, evil=entry)}
+    (run,) = bench.run(files).runs
+    assert "other" in run.stdout_tail, "void"
+    with bench.open() as workbench:
+        workbench.run(str(bench.root / "project"), watch=Watch(warn=bench.remarks.append))
+    assert len(bench.remarks) == 2
+    assert all("evil 1.0.1, locked: 1.0.0" in remark for remark in bench.remarks)

