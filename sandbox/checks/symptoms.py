@@ -207,10 +207,7 @@ _STOPPED = (  # said where no symptom is known, also of the lines below
         "Meson stops in {}: its output says why",
     ),
     (re.compile(r"^configure: error: "), "configure stops: its output says why"),
-    (
-        re.compile(r"^Timeout: +([1-9]\d{0,5}) *$"),
-        "{} tests did not end within the time that meson.build gives them, four times over",
-    ),
+    (re.compile(r"^Timeout: +([1-9]\d{0,5}) *$"), "{} tests did not end within the time that Meson gave each of them"),
 )
 _NO_TESTS = re.compile(r"^(?:=+ )?no tests ran in [\d.]{1,12}s(?: \([\d:]{1,12}\))?(?: =+)?$")
 _NO_TESTS_STATUS = 5  # of pytest: https://docs.pytest.org/en/stable/reference/exit-codes.html

@@ -94,11 +94,14 @@ class Fetched:
                     details=details,
                     hint=self._suggest_setting(access, layer),
                 )
+        unreached = _describe_refusals(self.refused[:1])
         raise SandboxError(
             ErrorCode.NETWORK_ERROR,
-            f"The packages of layer {layer} could not be fetched: {self.run.verdict.value}",
+            f"The packages of layer {layer} could not be fetched: {unreached or self.run.verdict.value}",
             details=details,
-            hint="The last lines of the package manager say why.",
+            hint="`sandbox doctor` shows which registries answer, and [registries] names others (docs/dependencies.md)."
+            if unreached
+            else "The last lines of the package manager say why.",
         )
 
     def _suggest_setting(self, access: EgressAccess, layer: str) -> str:

@@ -290,7 +290,7 @@ def _explain_absence(error: SandboxError, *, known: bool) -> str:
     """The cause and what to do, on one line: it stands before the runs of the checks."""
     seen = next(iter(error.details.splitlines()), "")
     which = "With the packages that were chosen before" if known else "Without the packages that the project asks for"
-    return f"{which}: {error.brief}. {seen} {error.hint}"
+    return " ".join(filter(None, [f"{which}: {error.brief}.", seen if seen not in error.brief else "", error.hint]))
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def access(why: EgressRefusal | None, host: str = "a.example") -> EgressAccess:
     ("accesses", "code", "brief"),
     [
         ([None, EgressRefusal.NOT_ALLOWED], ErrorCode.EGRESS_REFUSED, "egress_refused: a.example:443, asked by"),
-        ([EgressRefusal.CONNECT_FAILED], ErrorCode.NETWORK_ERROR, "could not be fetched: failed"),
+        ([EgressRefusal.CONNECT_FAILED], ErrorCode.NETWORK_ERROR, "fetched: a.example:443 connect_failed"),
         ([EgressRefusal.IDLE, EgressRefusal.NOT_TLS], ErrorCode.EGRESS_REFUSED, "egress_refused: a.example:443"),
         ([None], ErrorCode.NETWORK_ERROR, "could not be fetched: failed"),
     ],
@@ -82,6 +82,7 @@ def test_failed_fetch_names_what_was_refused(accesses: list[EgressRefusal | None
     assert raised.value.code is code
     assert brief in raised.value.brief
     assert "no matching distribution" in raised.value.details
+    assert ("sandbox doctor" in raised.value.hint) is (accesses == [EgressRefusal.CONNECT_FAILED])
     assert all(why.value in raised.value.details for why in accesses if why)
 
 
