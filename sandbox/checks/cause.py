@@ -79,6 +79,7 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
         or symptoms.find_empty_run(_lines(check, run), run.exit_code)
         or _cause_from_counts(run)
         or symptoms.find_stop(_lines(check, run))
+        or _cause_from_build(check, run)
     )
     return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
 
@@ -212,6 +213,14 @@ def _cause_from_counts(run: CheckRun) -> Cause | None:
     if report is None or all(failure.message != FILE_FAILED for failure in report.failed):
         return None
     return Cause(kind=_CODE, sentence=_describe_failures(report))
+
+
+def _cause_from_build(check: Check, run: CheckRun) -> Cause | None:
+    """For a package that cannot be built, where no pattern knows the error."""
+    if check.argv[0] != HELPER or f"{HELPER}: the wheel cannot be built" not in _lines(check, run):
+        return None
+    said = "its package cannot be built; what its build back-end printed says why, and may name what the image lacks"
+    return Cause(kind=_UNKNOWN, sentence=f"{said} (docs/images.md, Debian packages)")
 
 
 def _describe_failures(report: Report) -> str:

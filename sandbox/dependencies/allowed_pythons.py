@@ -95,7 +95,7 @@ def _find_in_setup_py(content: bytes) -> str:
 
 
 def get_nested(document: object, *keys: str) -> object:
-    """What stands at the end of these keys of tables; None without it."""
+    """What stands at the end of these keys of tables; None if one of them is missing."""
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None
     return document

@@ -396,6 +396,10 @@ def test_our_own_helper_says_what_is_lacking() -> None:
 
 def test_our_own_helper_says_that_there_is_nothing_to_build() -> None:
     assert "no build is possible" in why(failed(65), HELPER, "build").sentence
+    unknown = f"Error: Please install the development packages.\n{HELPER}: the wheel cannot be built\n"
+    assert "its package cannot be built" in why(failed(1, err=unknown), HELPER, "build").sentence
+    known = f"x.c:1:10: fatal error: ffi.h: No such file or directory\n    1 | #include <ffi.h>\n{unknown}"
+    assert "libffi-dev" in why(failed(1, err=known), HELPER, "build").sentence
     assert why(failed(65), "make").sentence == EXIT_STATUS_ONLY
 
 
