@@ -17,6 +17,10 @@ from sandbox.daemon.upgrade import Upgrade
 
 _UPGRADE_S = 1.0
 """How often the daemon is asked again to start the newer program, which may not have been possible."""
+_LOOK_S = 1.0
+"""How long a signal may be unnoticed that the kernel gave to another thread, such as one that forks git just then: only
+the main thread runs Python's handlers, and its select(2) does not return.
+"""
 
 
 class Server(Protocol):
@@ -67,7 +71,9 @@ class Ending:
         cannot be started, this one serves after all.
         """
         clients = [one.fileno() for one in sockets.list_open()]
-        while self._wakeup not in select.select([self._wakeup, *clients], [], [])[0]:
+        while self._wakeup not in (ready := select.select([self._wakeup, *clients], [], [], _LOOK_S)[0]):
+            if not ready:
+                continue
             if not upgrade.is_awaited():
                 return True
             select.select([self._wakeup], [], [], _UPGRADE_S)

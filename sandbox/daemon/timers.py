@@ -59,9 +59,27 @@ def make_timers(workbench: Workbench, settings: ServeSettings, pool_size: int = 
     return [
         [Timer("expiring approvals", EXPIRE_S, workbench.expire_approvals)],
         make_cleaning_timers(workbench, settings),
-        [Timer("filling the pool", FILL_S if pool_size else 0, workbench.fill_pool)],
+        [Timer("filling the pool", FILL_S if pool_size else 0, PoolFilling(workbench).fill)],
         [Timer("following pull requests", settings.follow_s, lambda: follow_pull_requests(workbench))],
     ]
+
+
+class PoolFilling:
+    """Fills the pool. Why a spare is missing is logged once, if it is still so at the next turn: one that is being
+    taken over is none of our concern.
+    """
+
+    def __init__(self, workbench: Workbench) -> None:
+        self._workbench = workbench
+        self._seen, self._logged = set[str](), set[str]()
+
+    def fill(self) -> None:
+        """Make what is missing."""
+        reasons = set(self._workbench.fill_pool().problems.values())
+        lasting = reasons & self._seen
+        for reason in sorted(lasting - self._logged):
+            _log.warning("a spare task is missing: %s", reason)
+        self._seen, self._logged = reasons, lasting
 
 
 def start_timers(timers: list[list[Timer]], ending: threading.Event, look_s: float = _LOOK_S) -> list[threading.Thread]:

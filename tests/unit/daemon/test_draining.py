@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import threading
 import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -135,6 +136,27 @@ def test_a_signal_before_the_first_client_ends_the_wait_and_one_while_http_is_im
         assert not ending.wait_for_client(listeners, unchanged)
         ending.attach(late)
         assert late.stop.call_args.args == (signal.SIGTERM, None)
+
+
+def test_a_signal_that_another_thread_got_ends_the_wait_for_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its handler runs in the main thread, which sleeps: a daemon whose main process was killed went on for good, and
+    the next one could not listen. `late` ends a wait that does not notice.
+    """
+    monkeypatch.setattr(ending_module, "outlive_parent", lambda: None)
+    ending = Ending(MagicMock(), MagicMock())
+    before = signal.signal(signal.SIGUSR1, ending.drain)
+    late = threading.Timer(DEADLINE_S, ending.end_now, (signal.SIGTERM, None))
+    other = threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1))
+    try:
+        for timer in (late, other):
+            timer.start()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            assert not ending.wait_for_client(HttpSockets(listener, None), MagicMock(is_awaited=lambda: False))
+        assert late.is_alive()
+    finally:
+        late.cancel()
+        signal.signal(signal.SIGUSR1, before)
+    assert ending.is_draining
 
 
 def test_after_an_upgrade_a_first_client_is_left_to_the_newer_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from sandbox.config import ServeSettings
 from sandbox.daemon import timers
 from sandbox.daemon.timers import Timer, make_cleaning_timers, make_timers, run_timers, start_timers
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.spare_pool import Pool
 from sandbox.workbench import Workbench
 
 DEADLINE_S = 60
@@ -67,8 +68,9 @@ class Recorded:
     def keep_to_limits(self) -> None:
         self._note("storage")
 
-    def fill_pool(self) -> None:
+    def fill_pool(self) -> Pool:
         self._note("pool")
+        return Pool()
 
     def tasks(self) -> tuple[()]:
         self._note("follow")
@@ -97,6 +99,20 @@ def test_spare_tasks_are_looked_after_if_there_are_to_be_any() -> None:
     recorded = Recorded(ending)
     run_all(recorded, ending, 2)
     assert recorded.done.count("pool") == 1
+
+
+def test_why_the_pool_stays_empty_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Control: what passes by itself, such as a spare that is being taken over, is not."""
+    turns = [{"task-1": "busy"}, {"one": "no image"}, {"one": "no image"}, {"one": "no image", "two": "no image"}, {}]
+
+    class Failing:
+        def fill_pool(self) -> Pool:
+            return Pool(problems=turns.pop(0))
+
+    filling = timers.PoolFilling(Failing())  # type: ignore[arg-type]  # what it uses
+    while turns:
+        filling.fill()
+    assert [record.getMessage() for record in caplog.records] == ["a spare task is missing: no image"]
 
 
 def test_a_duty_that_takes_long_does_not_delay_those_that_have_a_time_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
