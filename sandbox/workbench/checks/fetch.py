@@ -34,6 +34,7 @@ from sandbox.workbench.controller.services import Services
 _RETRIES = "3"  # of pip, whose default is 5; the container policy sets 0
 _NETWORK_FAILURES = frozenset({EgressRefusal.NOT_RESOLVED, EgressRefusal.CONNECT_FAILED, EgressRefusal.IDLE})
 """A host of the list that does not answer: no fault of the fetch."""
+_LIMITS_REACHED = frozenset({EgressRefusal.TOO_MANY_CONNECTIONS, EgressRefusal.TOO_MANY_BYTES, EgressRefusal.TIME_OVER})
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ class Fetched:
                 f"{access.host} has an address inside this network. If that is a mirror of yours, write into the "
                 f'config.toml of the home: [registries] {layer} = ["{self.index}"] (docs/dependencies.md).'
             )
+        if access.refused in _LIMITS_REACHED:
+            return "The fetch reached its limit of connections, bytes or time (docs/dependencies.md, What is refused)."
         return "If it is a registry of yours, name it in [registries] (docs/dependencies.md)."
 
 

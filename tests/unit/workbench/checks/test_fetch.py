@@ -107,6 +107,13 @@ def test_a_registry_inside_the_network_is_answered_with_the_line_that_allows_it(
     assert '[registries] python = ["https://a.example/simple"]' in raised.value.hint
 
 
+@pytest.mark.parametrize(("reason", "says"), [("too_many_bytes", True), ("not_allowed", False)])
+def test_a_fetch_that_reached_its_limit_is_not_told_to_name_a_registry(reason: str, says: bool) -> None:
+    with pytest.raises(SandboxError) as raised:
+        Fetched(ended(Verdict.FAILED), Path(), (access(EgressRefusal(reason)),)).require_success("node")
+    assert ("limit" in raised.value.hint, "[registries]" in raised.value.hint) == (says, not says)
+
+
 def test_malformed_request_is_refused_without_a_host() -> None:
     run = ended(Verdict.FAILED)
     with pytest.raises(SandboxError, match="a request that names no host"):
