@@ -8,6 +8,7 @@ report, then the output (symptoms.py). Without any of these only the exit status
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -204,6 +205,9 @@ def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> C
     text = _describe_failures(report)
     if first is not None and not complete and all(cause == first for cause in found):
         text = f"{text}, the first {len(found)} because {first.sentence}"
+    elif common := Counter(cause.sentence for cause in found if cause is not None).most_common(1):
+        (sentence, number), of = common[0], f"{len(found)}" if complete else f"the first {len(found)}"
+        text = f"{text}, {number} of {of} because {sentence}" if number * 2 > len(found) else text
     return Cause(kind=_CODE, sentence=text)
 
 

@@ -501,6 +501,13 @@ def test_a_cause_of_all_failures_that_are_known_is_said_of_these() -> None:
     assert found.sentence == "42 of 59 tests failed"
 
 
+def test_a_cause_of_most_failures_is_said_of_these() -> None:
+    found = why(failed(1, report=report(ASSERTION, NO_NETWORK, NO_NETWORK)))
+    assert (found.kind, found.sentence.partition(" it tried")[0]) == (CODE, "3 of 10 tests failed, 2 of 3 because")
+    more = report(ASSERTION, NO_NETWORK, NO_NETWORK).model_copy(update={"failures": 9})
+    assert "9 of 10 tests failed, 2 of the first 3 because it tried" in why(failed(1, report=more)).sentence
+
+
 def test_a_collection_error_is_read_from_the_output() -> None:
     said = (DATA / "pytest-collection.txt").read_text()
     found = why(failed(2, out=said, report=report(("t", "collection failure"))), declared=("yaml",))
