@@ -27,8 +27,11 @@ _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)(?:\s
 _OF_EVERY_TEST = {"py", "py3", f"py3{sys.version_info.minor}", "test", "tests", "testing", "unit", "unittest"}
 _SUBSTITUTION = re.compile(r"\{([^{}]*)\}")
 _RUNNERS = {"django-admin", "green", "nose2", "stestr", "trial", "unit2", "zope-testrunner"}
-_BY_PYTEST = re.compile(r"-m pytest\b.*|(?:-\S+ )*setup\.py (?:.* )?test(?: .*)?")  # setuptools 72 has no such command
-_UNITTEST_FLAGS = {"-v", "-b", "-f", "-c", "--verbose", "--buffer", "--failfast", "--catch"}
+_BY_PYTEST = re.compile(  # setuptools 72 has no command `test`
+    r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast|catch))*)"
+    r"|(?:-\S+ )*setup\.py (?:.* )?test(?: .*)?"
+)
+_UNITTEST = [sys.executable, "-m", "unittest"]
 _TESTS = re.compile(r"tests?\w*\.py|\w+_tests\.py")  # of unittest; pytest looks for test_*.py and *_test.py
 _NOT_TAKEN = re.compile(r"PATH|HOME|TMPDIR|VIRTUAL_ENV|PYTEST_ADDOPTS|(?:COV|COVERAGE|PIP|UV|VIRTUALENV|TOX)_.*")
 _NOT_OWN = {"CVS", "_darcs", "build", "dist", "examples", "node_modules", "vendor", "venv"}  # pytest enters few of them
@@ -81,8 +84,10 @@ def choose(work: str, arguments: Sequence[str]) -> Plan:
             folder = expand(source.folder or ".", work, ())
         except NotUnderstoodError:
             return Plan(environment=environment)
-        if by_pytest := [argv for argv in found if argv[0] == "pytest"]:
-            return Plan(environment=environment, options=by_pytest[0][1:3], files=by_pytest[0][3:])
+        if ["pytest"] in found:
+            return find_files(environment) or Plan(environment=environment)
+        if arguments and found and all(argv[:3] == _UNITTEST for argv in found):
+            return Plan(environment=environment)  # what is asked for is named as pytest does
         if found:
             return Plan(source.origin, found, folder, environment)
     return find_django(arguments, environment) or find_others(arguments, environment) or Plan(environment=environment)
@@ -172,8 +177,7 @@ def read_nox() -> Iterator[str]:
 
 
 def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:
-    """Its words if it runs tests; "pytest", and what it is given, if it finds the same ones and reports more; [] if it
-    runs none.
+    """Its words if it runs tests; ["pytest"] if pytest finds the same ones, and reports more; [] if it runs none.
 
     Raises: `NotUnderstoodError` for a command that runs tests in a way that is not known here.
     """
@@ -186,8 +190,6 @@ def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:
     name = Path(first).name
     if name in {"pytest", "py.test"} or _BY_PYTEST.fullmatch(" ".join(rest)):
         return ["pytest"]
-    if rest[:2] == ["-m", "unittest"] and (options := convert_unittest(rest[2:])):
-        return ["pytest", *options]
     if not any("test" in word.lower() for word in (name, *rest)) and name != "trial":
         return []
     program = sys.executable if re.fullmatch(r"python[0-9.]*", name) else name if name in _RUNNERS else ""
@@ -198,24 +200,9 @@ def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:
     return []
 
 
-def convert_unittest(words: Sequence[str]) -> list[str]:
-    """What pytest is given in place of these arguments of unittest: an option, and the folder if it is said; [] if it
-    may not find the same tests.
-    """
-    folder, pattern, rest = "", "test*.py", [word for word in words if word not in _UNITTEST_FLAGS]
-    for before, word in zip(["", *rest], rest, strict=False):
-        if before in {"-s", "--start-directory"}:
-            folder = word
-        elif before in {"-p", "--pattern"}:
-            pattern = word
-        elif word not in {"discover", "-s", "--start-directory", "-p", "--pattern"}:
-            return []
-    return ["-o", f"python_files={pattern} *_test.py", *([folder] if folder else [])]
-
-
 def with_report(argv: Sequence[str], number: int) -> list[str]:
     """A command of unittest, by a program that also writes what each test did; any other as it is."""
-    if list(argv[:3]) != [sys.executable, "-m", "unittest"]:
+    if list(argv[:3]) != _UNITTEST:
         return list(argv)
     program = Path(__file__).with_name("unittest_report.py")
     return [sys.executable, str(program), f"{Path(REPORT).parent}/unittest-{number}.xml", *argv[3:]]
@@ -269,11 +256,11 @@ def expand_environment(tox: Tox, work: str) -> dict[str, str]:
 
 
 def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
-    """Django's own runner, for a project with one `manage.py`, at the root or one folder below, and for a package with
-    a `runtests.py`.
+    """Django's own runner, for a project with one `manage.py`, at the root, or one folder below that has all tests, and
+    for a package with a `runtests.py`.
     """
     below = [path for path in Path().glob("*/manage.py") if path.parent.name not in _NOT_OWN | _SHOWS]
-    tested = [path for path in below if any(path.parent.glob("**/test*.py"))]
+    tested = [path for path in below if any(path.parent.glob("**/test*.py")) and has_all_tests(path.parent)]
     found = [path for path in (Path("manage.py"), *tested) if _MANAGES in load(str(path))]
     if len(found) == 1 or Path("manage.py") in found:
         command = [sys.executable, "manage.py", "test", *arguments]
@@ -287,31 +274,63 @@ def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
 
 def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
     """Where no file has a name that pytest looks for: a program `runtests.py` at the root, a package `tests` that runs
-    itself, or files such as `tests.py` and `testlex.py`, which pytest takes if they are named. The status of a program
-    is the verdict, so one that would end with 0 whatever fails is not run.
+    itself, or `find_files`. The status of a program is the verdict, so one that would end with 0 whatever fails is not
+    run.
     """
-    programs, files = [], []
+    folders = dict(walk_own())
+    if any(has_pytest_name(names) for names in folders.values()):
+        return None
+    for name in ("runtests.py", "run_tests.py"):
+        if has_tests(Path(name)) and sets_status(load(name)):
+            return Plan(name, [[sys.executable, name, *arguments]], ".", environment)
+    run_themselves = (
+        path
+        for path, names in folders.items()
+        if {"__init__.py", "__main__.py"} <= set(names) and path.name in {"test", "tests"}
+    )
+    for path in sorted(run_themselves, key=lambda path: (len(path.parts), path)):
+        module = name_module(path)
+        if module and has_tests(path / "__main__.py") and sets_status(load(f"{path}/__main__.py")):
+            return Plan(f"{path}/__main__.py", [[sys.executable, "-m", module, *arguments]], ".", environment)
+    return find_files(environment)
+
+
+def find_files(environment: Mapping[str, str]) -> Plan | None:
+    """Files such as `tests.py` and `testlex.py`, which pytest takes if they are named, where no file has a name that it
+    looks for.
+    """
+    folders = dict(walk_own())
+    if any(has_pytest_name(names) for names in folders.values()):
+        return None
+    files = sorted(path / name for path, names in folders.items() for name in names if _TESTS.fullmatch(name))
+    named = []
+    for path in filter(has_tests, files):
+        if _ENDS_IMPORT.search(load(str(path))):
+            sys.stderr.write(f"sandbox-python-check: {path} is left out: it ends whoever imports it\n")
+        else:
+            named.append(str(path))
+    mode = ["--import-mode=importlib"] if named else []  # for they mostly have the same name
+    return Plan(environment=environment, files=named, options=mode)
+
+
+def walk_own() -> Iterator[tuple[Path, list[str]]]:
+    """The folders of the project, without those that pytest enters seldom, and the names of their files."""
     for folder, folders, names in os.walk("."):
         if "pyvenv.cfg" in names:
             folders.clear()
             continue
         folders[:] = sorted(name for name in folders if name not in _NOT_OWN and not name.startswith("."))
-        if any(name.endswith("_test.py") or (name.startswith("test_") and name.endswith(".py")) for name in names):
-            return None
-        path = Path(folder)
-        if {"__init__.py", "__main__.py"} <= set(names) and path.name in {"test", "tests"}:
-            programs.append(path)
-        files += [path / name for name in names if _TESTS.fullmatch(name)]
-    for name in ("runtests.py", "run_tests.py"):
-        if has_tests(Path(name)) and sets_status(load(name)):
-            return Plan(name, [[sys.executable, name, *arguments]], ".", environment)
-    for path in sorted(programs, key=lambda path: len(path.parts)):
-        module = name_module(path)
-        if module and has_tests(path / "__main__.py") and sets_status(load(f"{path}/__main__.py")):
-            return Plan(f"{path}/__main__.py", [[sys.executable, "-m", module, *arguments]], ".", environment)
-    named = [str(path) for path in sorted(files) if has_tests(path) and not _ENDS_IMPORT.search(load(str(path)))]
-    mode = ["--import-mode=importlib"] if named else []  # for they mostly have the same name
-    return Plan(environment=environment, files=named, options=mode)
+        yield Path(folder), names
+
+
+def has_pytest_name(names: Sequence[str]) -> bool:
+    """Whether pytest looks for one of these files."""
+    return any(name.endswith("_test.py") or (name.startswith("test_") and name.endswith(".py")) for name in names)
+
+
+def has_all_tests(folder: Path) -> bool:
+    """Whether no file outside of a folder has a name that pytest looks for."""
+    return not any(has_pytest_name(names) for path, names in walk_own() if folder not in (path, *path.parents))
 
 
 def name_module(path: Path) -> str:

@@ -31,7 +31,7 @@ class Result(unittest.TextTestResult):
         self.find_case(test).set("time", f"{time.monotonic() - self.begun:.3f}")
 
     def find_case(self, test: Any) -> ElementTree.Element:
-        name = test.id()
+        name = _NOT_IN_XML.sub("?", test.id())
         if name not in self.cases:
             folder, _, last = ("", "", name) if name.endswith(")") else name.rpartition(".")  # setUpClass (a.B)
             self.cases[name] = ElementTree.SubElement(self.suite, "testcase", classname=folder, name=last)
@@ -43,7 +43,12 @@ class Result(unittest.TextTestResult):
             ElementTree.SubElement(case, kind, message=_NOT_IN_XML.sub("?", message)).text = _NOT_IN_XML.sub("?", text)
 
     def note_failure(self, test: Any, kind: str, err: Any) -> None:
-        self.note(test, kind, f"{err[0].__name__}: {err[1]}", self._exc_info_to_string(err, test))
+        text = self._exc_info_to_string(err, test)
+        try:
+            said = str(err[1])
+        except Exception:  # noqa: BLE001 -- an error of the project's that cannot be shown
+            said = "<no text>"
+        self.note(test, kind, f"{err[0].__name__}: {said}", text)
 
     def addFailure(self, test: Any, err: Any) -> None:
         super().addFailure(test, err)

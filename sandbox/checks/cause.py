@@ -45,7 +45,10 @@ _MAKE_ALONE = lazy_pattern(  # what make, its recursion by automake, and ExtUtil
     r"Making [\w-]+ in \S+|make +[\w-]+|make(?:\[\d+\])?: (?:(?:Entering|Leaving) directory '.*'"
     r"|Nothing to be done for '.*'\.|'.*' is up to date\.)|No tests defined for .* extension\."
 )
-_RAN = lazy_pattern(r"^Ran (\d+) tests? in \d+\.\d{3}s$", re.MULTILINE)  # unittest, also of Django
+_IDLE_MAKE = lazy_pattern(
+    r"make(?:\[\d+\])?: (?:Nothing to be done|'.*' is up)|No tests defined"
+)  # silent tests say less
+_RAN = lazy_pattern(r"^Ran (\d{1,9}) tests? in \d+\.\d{3}s$", re.MULTILINE)  # unittest, also of Django
 
 _NODE_HELPER = "sandbox-node-check"
 _ONCE_MORE = f"{_NODE_HELPER}: a package writes into its own folder: "
@@ -94,12 +97,15 @@ def find_empty_pass(run: CheckRun) -> str:
         return ""
     if run.report is not None:
         return NO_TEST_RAN if run.report.kind == "tests" and not run.report.tests else ""
+    if run.truncated:  # the rest may be tests
+        return ""
     counts = _RAN.findall(run.stderr_tail)
     if counts and not any(map(int, counts)):
         return NO_TEST_RAN
-    is_test = run.check_id.rpartition(".")[2] == "test" and not run.truncated
+    is_test = run.check_id.rpartition(".")[2] == "test"
     lines = run.stdout_tail.splitlines() if is_test else []
-    return NO_COMMAND_RAN if lines and all(_MAKE_ALONE.fullmatch(line) for line in lines) else ""
+    is_make_alone = any(map(_IDLE_MAKE.match, lines)) and all(map(_MAKE_ALONE.fullmatch, lines))
+    return NO_COMMAND_RAN if is_make_alone else ""
 
 
 def _cause_from_end(run: CheckRun) -> Cause:

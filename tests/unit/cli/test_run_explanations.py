@@ -274,6 +274,7 @@ def test_a_check_that_passed_without_a_test_says_so(tests: int, kind: Any, warns
         ("Ran 0 tests in 0.000s\n\nOK\n", True),
         ("Ran 0 tests in 0.000s\n\nOK\nRan 2 tests in 0.100s\n\nOK\n", False),
         ("compiled\n", False),
+        (f"Ran {'9' * 5000} tests in 0.000s\n", False),
     ],
 )
 def test_a_check_that_passed_without_a_report_warns_if_unittest_ran_nothing(said: str, warns: bool) -> None:
@@ -288,6 +289,7 @@ NOTHING = "make[1]: Nothing to be done for 'check-am'.\nmake[1]: Leaving directo
     ("printed", "check_id", "warns"),
     [
         (RECURSED + NOTHING, "test", True),
+        (RECURSED, "test", False),
         ("make: 'test' is up to date.\n", "api.test", True),
         ("No tests defined for A::B extension.\n", "test", True),
         (RECURSED + "./t\n" + NOTHING, "test", False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -54,7 +55,8 @@ def write(files: Mapping[str, str]) -> None:
         {},
         {"tox.ini": TOX.format(commands="pytest {posargs:-n auto}")},
         {"tox.ini": TOX.format(commands="coverage run -p -m pytest tests\n    coverage report")},
-        {"tox.ini": TOX.format(commands="python -m unittest discover -v -s tests")},
+        {"tox.ini": TOX.format(commands="python -m unittest discover -v")},
+        {"tox.ini": TOX.format(commands="python -m unittest discover -s tests/unit\n    pytest integration")},
         {"tox.ini": TOX.format(commands="python -m x.test"), "conftest.py": ""},
         {"tox.ini": TOX.format(commands="python -m x.test") + "[pytest]\n"},
         {"pyproject.toml": "[tool.pytest.ini_options]\n", "tox.ini": TOX.format(commands="python -m x.test")},
@@ -83,6 +85,7 @@ def write(files: Mapping[str, str]) -> None:
         {"one/manage.py": MANAGE, "one/tests.py": "", "two/manage.py": MANAGE, "two/tests.py": ""},
         {"example/manage.py": MANAGE, "example/tests.py": ""},
         {"web/manage.py": MANAGE},
+        {"web/manage.py": MANAGE, "web/app/tests.py": "", "tests/test_a.py": ""},
         {"pyproject.toml": "not toml"},
     ],
 )
@@ -173,25 +176,28 @@ def test_files_that_pytest_does_not_look_for_are_named_if_there_are_no_others(pr
     assert program.choose("/work", []) == program.Plan()
 
 
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        ("discover", ["-o", "python_files=test*.py *_test.py"]),
-        ("discover -v -s {toxinidir}/tests", ["-o", "python_files=test*.py *_test.py", "<root>/tests"]),
-        ("discover tests", None),
-        ("discover -s tests -p '*_check.py'", ["-o", "python_files=*_check.py *_test.py", "tests"]),
-        ("-v x.tests", None),
-        ("discover x.tests", None),
-        ("discover tests -k fast", None),
-    ],
-)
-def test_pytest_finds_the_tests_of_unittest_if_its_arguments_say_where(
-    words: str, options: list[str] | None, program: ModuleType
-) -> None:
-    write({"tox.ini": TOX.format(commands=f"python -m unittest {words}"), "tests/testfoo.py": ""})
+@pytest.mark.parametrize("words", ["discover -v -s {toxinidir}/tests", "discover tests", "-v x.tests", "discover -p a"])
+def test_unittest_runs_where_it_is_told_and_pytest_where_tests_are_asked_for(words: str, program: ModuleType) -> None:
+    write({"tox.ini": TOX.format(commands=f"python -m unittest {words}\n    python -m unittest discover -s more")})
     plan = program.choose("/work", [])
-    given = [word.replace(str(Path.cwd()), "<root>") for word in (*plan.options, *plan.files)]
-    assert (given, plan.commands == ()) == (options or [], options is not None)
+    given = shlex.split(words.replace("{toxinidir}", str(Path.cwd())))
+    assert plan.commands == [[PY, "-m", "unittest", *given], [PY, "-m", "unittest", "discover", "-s", "more"]]
+    assert program.choose("/work", ["tests/test_a.py"]) == program.Plan()
+
+
+def test_files_with_names_of_unittest_are_named_to_pytest_where_unittest_would_find_them(program: ModuleType) -> None:
+    write({"tox.ini": TOX.format(commands="python -m unittest"), "tests/testfoo.py": "import unittest\n"})
+    assert program.choose("/work", []).files == ["tests/testfoo.py"]
+    write({"x/testing.py": "def test_client(app): pass\n", "tests/test_a.py": "import unittest\n"})
+    assert program.choose("/work", []) == program.Plan(), "testing.py is no test"
+
+
+def test_a_file_that_ends_its_import_is_named_when_it_is_left_out(
+    program: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write({"tests.py": MAIN, "x/tests.py": "import unittest\n"})
+    assert program.choose("/work", []).files == ["x/tests.py"]
+    assert "tests.py is left out" in capsys.readouterr().err
 
 
 def test_named_files_may_have_the_same_name(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,12 @@ class A(unittest.TestCase):
     def test_passes(self): pass
     def test_fails(self): self.assertEqual("\\x01", 2)
     def test_raises(self): raise ValueError("no")
+    def test_says_nothing(self):
+        class Silent(Exception):
+            def __str__(self): raise OSError
+        raise Silent
+    def test_part_of_control(self):
+        with self.subTest("a\\x1bb"): self.skipTest("no")
     @unittest.skip("later")
     def test_skipped(self): pass
     def test_parts(self):
@@ -42,7 +48,7 @@ def test_each_test_of_unittest_is_in_the_report(tmp_path: Path) -> None:
     assert run(tmp_path, "discover", "-v") == 1
     report = read_report(tmp_path / "report")
     assert report is not None
-    assert (report.tests, report.failures, report.errors, report.skipped) == (6, 2, 2, 1)
+    assert (report.tests, report.failures, report.errors, report.skipped) == (9, 2, 3, 2)
     messages = {failure.name: failure.message for failure in report.failed}
     assert messages["test_a.A::test_fails"].startswith("AssertionError: ")
     assert messages["test_a.A::test_raises"] == "ValueError: no"

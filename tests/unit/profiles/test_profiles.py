@@ -34,7 +34,7 @@ SPACE = {
 
 
 PACKAGE = b"[project]\nname = 'x'\n"
-MATURIN = b"[build-system]\nrequires = ['maturin>=1,<2']\n"
+MATURIN = b"[build-system]\nrequires = ['maturin>=1,<2']\nbuild-backend = 'maturin'\n"
 GO = b"package x\n"
 PROJECT_OF_CMAKE = b"project(x)\n"
 TESTED = PROJECT_OF_CMAKE + b"if(T)\n  enable_testing()\nendif()\n"
@@ -85,6 +85,7 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("cmake", {"CMakeLists.txt": b"project(x)"}, "cmake"),
     ("cmake-over-make", {"CMakeLists.txt": PROJECT_OF_CMAKE, "Makefile": b"test:\n"}, "cmake"),
     ("cmake-of-a-folder", {"CMakeLists.txt": b"# project(x)\nadd_library(project (x))\n"}, "generic"),
+    ("cmake-without-a-name", {"CMakeLists.txt": b"cmake_minimum_required(VERSION 3.5)\nadd_test(a b)\n"}, "cmake"),
     ("cmake-where-it-is-the-top", {"CMakeLists.txt": b"if(NOT TOP)\n  PROJECT\n(x)\nendif()\n"}, "cmake"),
     ("python-over-make", {"pyproject.toml": b"", "Makefile": b"test:\n"}, "python"),
     ("make-several-targets", {"Makefile": b"test check: all\n"}, "make"),
@@ -114,6 +115,7 @@ DETECTED: list[tuple[str, dict[str, bytes], str]] = [
     ("rust-workspace", {"Cargo.toml": b"[workspace]\nmembers = []\n", "Makefile": b"test:\n"}, "rust"),
     ("rust-without-a-package", {"Cargo.toml": b"[profile.release]\n"}, "generic"),
     ("rust-for-python", {"Cargo.toml": b"[package]\n", "pyproject.toml": PACKAGE + MATURIN}, "python-rust"),
+    ("rust-beside-python", {"pyproject.toml": PACKAGE + b"[dependency-groups]\ndev = ['maturin']\n"}, "python"),
     ("rust-of-setup-py", {"setup.py": b"from x import RustExtension\n", "pyproject.toml": PACKAGE}, "python-rust"),
     ("perl", {"Makefile.PL": b""}, "perl"),
     ("perl-module-build", {"Build.PL": b"", "Makefile": b"test:\n"}, "perl"),
