@@ -7,7 +7,8 @@
 const fs = require('fs')
 const path = require('path')
 const net = require('net')
-const { spawn, spawnSync } = require('child_process')
+const { spawn, spawnSync } = require('child_process') // taken before they are replaced
+require('./node_no_programs.js')
 const { createRequire } = require('module')
 
 const asOf = process.argv[2]
@@ -21,8 +22,6 @@ const settings = {
   ca: fs.readFileSync(process.env.npm_config_cafile, 'utf8').split(/(?<=-----END CERTIFICATE-----)/),
   cache: path.resolve('cache'),
   ignoreScripts: true,
-  // A package can ask for a repository, which npm would clone and prepare; its .npmrc names the program to run as git.
-  git: '/bin/false',
   fetchRetries: 4,
   fetchRetryMintimeout: 500, // npm waits 10 s, then 60 s
   fetchRetryMaxtimeout: 4000,
@@ -146,7 +145,8 @@ function startQueue () {
 
 function runNpm (words, env) {
   return new Promise(resolve => {
-    const child = spawn('npm', words, { cwd: 'project', env, stdio: ['ignore', 'ignore', 'pipe'] })
+    const argv = ['--require', require.resolve('./node_no_programs.js'), npm, ...words]
+    const child = spawn(process.execPath, argv, { cwd: 'project', env, stdio: ['ignore', 'ignore', 'pipe'] })
     let seen = ''
     child.stderr.on('data', piece => { seen = (seen + piece).slice(-4000) })
     child.on('close', status => resolve({ status, seen }))
@@ -163,13 +163,12 @@ async function resolve (projects, options, groups) {
     fs.writeFileSync(path.join('project', folder, 'package.json'), JSON.stringify(written))
   }
   const words = ['install', '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error',
-    `--git=${settings.git}`,
     '--fetch-retries=4', '--fetch-retry-mintimeout=500', '--fetch-retry-maxtimeout=4000']
   const env = { ...process.env }
   for (const name of ['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY', 'http_proxy']) env[name] = settings.proxy
   const done = await runNpm([...words, `--cache=${settings.cache}`, ...options], env)
   if (done.status === 0) return listPackages(readJson('project/package-lock.json'))
-  const hint = /git error occurred/.test(done.seen) ? 'a package asks for a repository of git: not fetched\n' : ''
+  const hint = /no program is started/.test(done.seen) ? 'a package asks for a repository: not fetched\n' : ''
   if (!UNFIT.test(done.seen)) throw new Error(hint + done.seen) // no registry: asking for less would not help
   say(done.seen)
   return []

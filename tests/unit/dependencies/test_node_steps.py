@@ -3,12 +3,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from devtools.npminstall import NODE
 from sandbox.dependencies import node_steps as steps
 from sandbox.dependencies import yaml_subset
 from sandbox.dependencies.layer_plan import LayerPlan
@@ -16,6 +18,7 @@ from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
 from tests.unit.dependencies.manifest_trees import PNPM_WORKSPACES, reader
 
+NO_PROGRAMS = Path(steps.__file__).with_name("node_no_programs.js")
 HASH = hashlib.sha512(b"").digest()
 SRI = f"sha512-{base64.b64encode(HASH).decode()}"
 PROJECT = json.dumps({"dependencies": {"a": "^1.0.0"}, "devDependencies": {"z": "npm:b@2"}})
@@ -264,8 +267,51 @@ def test_the_scripts_of_the_steps_can_be_parsed() -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node on this machine")
-    for name in ("node_fetch.js", "node_install.js"):
+    for name in ("node_fetch.js", "node_install.js", NO_PROGRAMS.name):
         subprocess.run([node, "--check", Path(steps.__file__).with_name(name)], check=True)
+
+
+@pytest.mark.parametrize("is_guarded", [True, False], ids=["guarded", "control"])
+def test_s180_npm_starts_no_program_for_a_repository(is_guarded: bool, tmp_path: Path) -> None:
+    """Not git, and not itself in a package that it prepares, whose .npmrc could name code to load."""
+    folders = {"evil": tmp_path / "evil", "project": tmp_path / "project"}
+    evil = {"name": "evil", "version": "1.0.0", "scripts": {"prepare": "true"}}
+    needs = {"name": "x", "version": "1.0.0", "dependencies": {"evil": f"git+file://{folders['evil']}"}}
+    for folder, manifest in zip(folders.values(), (evil, needs), strict=True):
+        folder.mkdir()
+        (folder / "package.json").write_text(json.dumps(manifest))
+    for argv in (["init", "-q"], ["add", "-A"], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"]):
+        subprocess.run(["git", "-C", folders["evil"], *argv], check=True)
+    guard = ["--require", str(NO_PROGRAMS)] if is_guarded else []
+    words = ["install", "--package-lock-only", "--ignore-scripts", "--offline", f"--cache={tmp_path}/cache"]
+    done = subprocess.run(
+        [NODE / "bin/node", *guard, NODE / "lib/node_modules/npm/bin/npm-cli.js", *words],
+        cwd=folders["project"],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "npm_config_allow_git": "all"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ("no program is started in a fetch: git" in done.stderr, done.returncode == 0) == (
+        is_guarded,
+        not is_guarded,
+    )
+
+
+def test_s180_every_way_to_start_a_program_is_closed(tmp_path: Path) -> None:
+    names = ["exec", "execFile", "execFileSync", "execSync", "fork", "spawn", "spawnSync"]
+    (tmp_path / "a.js").write_text(
+        "const p = require('child_process')\nfor (const name of Object.keys(p).filter(n => /^[a-z]/.test(n))) {\n"
+        "  try { p[name]('true'); console.log('ran', name) } catch (error) { console.log(name) }\n}\n"
+    )
+    found = [
+        subprocess.run(
+            [NODE / "bin/node", *guard, tmp_path / "a.js"], capture_output=True, text=True, check=False
+        ).stdout
+        for guard in (["--require", str(NO_PROGRAMS)], [])
+    ]
+    assert sorted(found[0].split()) == names
+    assert "ran spawn" in found[1]
 
 
 def test_yaml_that_is_not_understood_is_left_out() -> None:
