@@ -358,6 +358,11 @@ def test_packages_are_fetched_with_the_operators_certificates_which_go_afterward
     assert not ca.exists()
 
 
+def test_every_image_knows_the_names_of_ports_and_protocols() -> None:
+    words = (find_resources("images") / "base" / "Dockerfile").read_text().split()
+    assert "netbase" in words[words.index("install-packages") :]
+
+
 def test_the_build_image_has_all_that_autoreconf_calls() -> None:
     words = (find_resources("images") / "build" / "Dockerfile").read_text().split()
     assert {"autoconf", "automake", "libtool", "autopoint"} <= set(words)
