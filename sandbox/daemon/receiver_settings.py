@@ -27,7 +27,7 @@ def require_receivers(settings: ServeSettings) -> None:
 
 
 def _require_module(name: str) -> None:
-    """Nothing of it is imported but the packages that hold it."""
+    """Imports the packages that would hold it, not the module."""
     try:
         if find_spec(name) is not None:
             return
