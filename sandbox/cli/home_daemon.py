@@ -147,8 +147,10 @@ def _make_parts(
 ) -> Parts:
     from sandbox.agent.transports import address as tcp  # noqa: PLC0415 - as above
     from sandbox.cli.app import main  # noqa: PLC0415 - it imports this module when the command is used
+    from sandbox.config import load_settings  # noqa: PLC0415 - as above
     from sandbox.daemon.main_process import Parts  # noqa: PLC0415 - as above
     from sandbox.daemon.preload import preload  # noqa: PLC0415 - as above
+    from sandbox.daemon.receiver_settings import require_receivers  # noqa: PLC0415 - as above
     from sandbox.store.home import Home  # noqa: PLC0415 - as above
     from sandbox.store.token_file import read_token  # noqa: PLC0415 - as above
 
@@ -157,7 +159,7 @@ def _make_parts(
     tcp.require_loopback(host, token_file)
     token_path = token_file or home.root / tcp.TOKEN_FILE
     token = read_token(token_path, create=token_file is None) if address else ""
-
+    require_receivers(load_settings(home.root, os.environ).serve)  # HTTP would fail and start for ever
     program, daemon = preload(home.root, os.environb), os.getpid()
 
     def serve_http(api: socket.socket, http: socket.socket | None) -> int:

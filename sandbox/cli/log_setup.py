@@ -57,9 +57,12 @@ class _Formatter(logging.Formatter):
 def _build_formatter() -> logging.Formatter:
     import structlog  # noqa: PLC0415 - lazy, see above
 
-    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
+    rendering: list[structlog.typing.Processor] = [
+        structlog.processors.format_exc_info,  # else a trace is the address of an object
+        structlog.processors.JSONRenderer(),
+    ]
     if sys.stderr.isatty():
-        renderer = structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+        rendering = [structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)]
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -67,5 +70,5 @@ def _build_formatter() -> logging.Formatter:
     ]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
     )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import requests
 
 from sandbox.agent.json_lines import neutralise_values, write_line
+from sandbox.daemon.receiver_settings import missing_extra_error
 from sandbox.daemon.receivers import EventReceiver
-from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.first_answer import FirstAnswerSession, mount_deadlines
 from sandbox.lazy_module import LazyModule
 from sandbox.models import HomeEvent
@@ -89,12 +89,7 @@ class Telemetry(EventReceiver):
                 )
             )
         except ImportError as error:
-            raise SandboxError(
-                ErrorCode.INVALID_INPUT,
-                "OpenTelemetry is not installed",
-                details=str(error),
-                hint="Install `space-sandbox[otel]`, or remove serve.otlp_url.",
-            ) from error
+            raise missing_extra_error(str(error)) from error
 
         self._queued = 0
         super().__init__(f"telemetry-{hashlib.sha256(url.encode()).hexdigest()[:16]}")

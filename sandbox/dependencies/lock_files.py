@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from sandbox.dependencies.collection import LOCK_BYTES, Collection
 from sandbox.dependencies.pipfile import is_itself
@@ -91,10 +91,10 @@ def _add_package(collection: Collection, package: dict[str, Any], path: str) -> 
     try:
         plain = _require_name(name), str(Version(version))
         hashes = tuple(sorted({require_strong_hash(value) for value in _list_hashes(package)}))
-    except InvalidVersion:
-        return collection.refuse(f"{shown} {version}", RefusalReason.VERSION, path)
     except RefusedTextError as refused:
         return collection.refuse(shown, refused.reason, path)
+    except ValueError:  # an invalid version, also one with a number of more digits than Python converts
+        return collection.refuse(f"{shown} {version}"[:200], RefusalReason.VERSION, path)
     marker = _read_marker(package, plain[0], path)
     return collection.add_locked(
         LockedPackage(name=plain[0], version=plain[1], marker=marker, hashes=hashes, origin=path)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from configparser import ConfigParser
+from dataclasses import dataclass
 from typing import Any
 
 from sandbox.dependencies.collection import Collection
@@ -49,26 +50,38 @@ def read_tox(collection: Collection) -> None:
 
 
 def _read_sections(collection: Collection, parser: ConfigParser, path: str) -> None:
+    sections = _Sections(parser)
     for section in parser.sections():
         kind, _, name = section.partition(":")
         if section == "testenv" or (kind == "testenv" and classify_list(name) is Role.TEST):
-            lines = {key: list_lines(_expand(parser, parser[section].get(key, ""))) for key in _KEYS}
+            lines = {key: list_lines(sections.expand(parser[section].get(key, ""))) for key in _KEYS}
             _read_environment(collection, lines, f"{path}: {section}")
 
 
-def _expand(parser: ConfigParser, text: str) -> str:
-    """Put settings of other sections in the place of `{[core]deps}`, and the default in that of `{env:NAME:DEFAULT}`,
-    as tox does where no such variable is set. What is not there, or grows too long, stays and is refused as a line.
+@dataclass
+class _Sections:
+    """The sections of a file of tox, and how many more settings may be put into others. A file of 5,000 lines could
+    otherwise ask for millions.
     """
 
-    def find(match: re.Match[str]) -> str:
-        return parser.get(match[1], match[2], fallback=match[0])
+    parser: ConfigParser
+    left: int = 2_000
 
-    for _ in range(_MAX_DEPTH):
-        if len(text) + sum(len(find(match)) for match in _OF_SECTION.finditer(text)) > _MAX_CHARS:
-            break
-        text = _OF_SECTION.sub(find, text)
-    return _OF_ENVIRONMENT.sub(lambda found: found[1] or "", text)
+    def expand(self, text: str) -> str:
+        """Put settings of other sections in the place of `{[core]deps}`, and the default in that of
+        `{env:NAME:DEFAULT}`, as tox does where no such variable is set. What is not there, or is too much, stays and is
+        refused as a line.
+        """
+        for _ in range(_MAX_DEPTH):
+            found = [self._find(match) for match in _OF_SECTION.finditer(text)]
+            self.left -= len(found)
+            if self.left < 0 or len(text) + sum(map(len, found)) > _MAX_CHARS:
+                break
+            text = _OF_SECTION.sub(self._find, text)
+        return _OF_ENVIRONMENT.sub(lambda found: found[1] or "", text)
+
+    def _find(self, match: re.Match[str]) -> str:
+        return self.parser.get(match[1], match[2], fallback=match[0]) if self.left >= 0 else match[0]
 
 
 def _read_tables(collection: Collection, tables: Mapping[str, Any], path: str) -> None:

@@ -120,7 +120,7 @@ def is_task_id(name: str) -> bool:
 
 
 def is_old(path: Path) -> bool:
-    """Whether this file or directory has not changed for a minute."""
+    """Whether this file or directory last changed more than a minute ago."""
     try:
         return time.time() - path.stat().st_mtime > _OLD_S
     except FileNotFoundError:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -89,6 +90,21 @@ def test_sections_of_tox_that_take_each_other_end() -> None:
     ring = f"[a]\ndeps ={' {[b]deps}' * 9000}\n[b]\ndeps ={' {[a]deps}' * 9000}\n"
     ring += "[testenv]\ndeps =\n  pytest\n  {[a]deps}\n"
     assert names(read(tox__ini=ring), TEST) == ["pytest"]
+
+
+def test_sections_of_tox_are_put_into_others_a_few_times_only() -> None:
+    """A file of 26 KB took the host 7 s; below the limit of a setting's length, many sections do it."""
+    cases = ["".join(letters) for letters in itertools.product("tT", "eE", "sS", "tT")]
+    environments = [f"[testenv:{one}-dependencies]\ndeps={{[a]b}}\n" for one in cases]
+    few, many = environments[0], "".join(environments)
+    for sections, is_whole in ((few, True), (many, False)):
+        manifest = read(tox__ini=f"[a]\nb = {'{[c]d}' * 1000} {{[c]e}}\n[c]\nd =\ne = pytest\n{sections}")
+        assert (names(manifest, TEST), manifest.refused == ()) == (["pytest"], is_whole)
+
+
+def test_a_version_with_more_digits_than_python_converts_is_refused() -> None:
+    lock = f'[[package]]\nname = "a"\nversion = "{"1" * 5000}"\n'
+    read(pyproject__toml="[project]\nname = 'x'\ndependencies = ['a']\n", poetry__lock=lock)
 
 
 def test_lines_of_tox_with_factors_of_tests_are_read() -> None:

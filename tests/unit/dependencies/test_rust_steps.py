@@ -45,7 +45,10 @@ def test_the_crate_of_a_python_package_is_where_its_build_says(folder: str, pypr
     assert found is not None
     assert found.wanted == ("a 1", "c 2")
     assert steps.plan_layer(reader({"pyproject.toml": pyproject}), []) is None
-    outside = {"pyproject.toml": "[tool.maturin]\nmanifest-path = '../Cargo.toml'\n", "../Cargo.toml": "[package]\n"}
+    outside = {
+        "pyproject.toml": "[tool.maturin]\nmanifest-path = '../Cargo.toml'\n",
+        "../Cargo.toml": tree[f"{folder}/Cargo.toml"],
+    }
     assert steps.plan_layer(reader(outside), []) is None
 
 
