@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
+import requests
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -79,6 +82,28 @@ def _send_what_is_taken(server: socket.socket) -> int:
             except OSError:
                 return number
     return 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_ours", [True, False], ids=["ours", "control"])
+def test_an_answer_that_comes_byte_by_byte_has_the_deadline_of_its_request(is_ours: bool) -> None:
+    """Control: for the library's own session each byte is in time."""
+    session = telemetry._CollectorSession() if is_ours else requests.Session()
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as thread:
+        thread.submit(_answer_slowly, server)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(requests.Timeout) if is_ours else nullcontext():
+            session.post(url, timeout=1.5)
+
+
+def _answer_slowly(server: socket.socket) -> None:
+    """In 4 s."""
+    connection, _ = server.accept()
+    with connection, suppress(OSError):
+        connection.recv(1 << 16)
+        for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n":
+            connection.sendall(bytes([byte]))
+            time.sleep(0.1)
 
 
 def test_a_redirect_is_a_failure_that_is_logged(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
