@@ -352,8 +352,7 @@ def load_profiles(folders: Iterable[Path], workspace: PurePosixPath) -> dict[str
     """
     profiles: dict[str, Profile] = {}
     for folder in folders:
-        for path in sorted(folder.glob("*.toml"), key=lambda path: path.stem):  # python before python-rust
-            profiles[path.stem] = _load_profile(path, workspace, profiles)
+        profiles |= {path.stem: _load_profile(path, workspace, profiles) for path in sorted(folder.glob("*.toml"))}
     return profiles
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-import sys
 from pathlib import Path
 
 import pytest
 
+from devtools.command import SANDBOX
 from sandbox.cli.log_setup import configure_logs
 from sandbox.config import ServeSettings
 from sandbox.daemon import receiver_settings
@@ -33,7 +33,7 @@ def test_a_mistake_ends_it_at_once(tmp_path: Path, text: str, code: int) -> None
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text(text.replace("{secret}", str(secret)))
-    run([sys.executable, "-m", "sandbox", "--home", str(home), "serve"], code=code)
+    run([*SANDBOX, "--home", str(home), "serve"], code=code)
     assert sorted(path.name for path in (home / "serve").iterdir()) == ["lock"], "no socket stays"
 
 
