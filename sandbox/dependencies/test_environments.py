@@ -78,7 +78,7 @@ class _Sections:
             if self.left < 0 or len(text) + sum(map(len, found)) > _MAX_CHARS:
                 break
             text = _OF_SECTION.sub(self._find, text)
-        return _OF_ENVIRONMENT.sub(lambda found: found[1] or "", text)
+        return _OF_ENVIRONMENT.sub(lambda found: found[0] if found[1] is None else found[1], text)
 
     def _find(self, match: re.Match[str]) -> str:
         return self.parser.get(match[1], match[2], fallback=match[0]) if self.left >= 0 else match[0]

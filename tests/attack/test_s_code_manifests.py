@@ -132,7 +132,7 @@ def test_s19_patches_and_settings_of_a_repository_are_never_read() -> None:
     plan = rust_steps.plan_layer(read, [])
     assert plan is not None
     assert b"evil" not in b"".join((*plan.fetch_files.values(), *plan.install_files.values()))
-    assert asked == ["Cargo.toml", "Cargo.lock"]
+    assert list(dict.fromkeys(asked)) == ["Cargo.toml", "Cargo.lock"]
 
 
 @pytest.mark.parametrize("name", MODULES)

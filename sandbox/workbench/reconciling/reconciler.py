@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from sandbox.workbench.controller.services import Services
 
 NOTE_LENGTH = 500
 _OLD_S = 60.0
+_START_TIME = 19  # among the fields of proc(5) after the name of the program
 _ACTION_OF_ERROR = {ErrorCode.CONFLICT: LeftoverAction.BUSY, ErrorCode.DIRTY_WORKSPACE: LeftoverAction.KEPT}
 """The action for an error of a remedy; all other errors are `FAILED`."""
 
@@ -125,6 +127,23 @@ def is_old(path: Path) -> bool:
         return time.time() - path.stat().st_mtime > _OLD_S
     except FileNotFoundError:
         return False
+
+
+def is_left(path: Path) -> bool:
+    """Whether no thread of this process can be making this file or directory: it is older than the process, or than a
+    minute. The caller knows that no other controller is alive.
+    """
+    try:
+        changed = path.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    return changed < _find_process_start() or time.time() - changed > _OLD_S
+
+
+def _find_process_start() -> float:
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_START_TIME])
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age_s
 
 
 def find_matching(folder: Path, *patterns: str) -> list[Path]:

@@ -11,7 +11,7 @@ from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import PROBE_PREFIX
 from sandbox.store.liveness import owner_of
 from sandbox.store.quarantine import QuarantineNotes
-from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_old, list_folder
+from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_left, list_folder
 
 
 def find_dead_rooms(reconciler: Reconciler) -> Iterator[Finding]:
@@ -45,5 +45,5 @@ def find_probes(reconciler: Reconciler) -> Iterator[Finding]:
     """
     found = find_matching(reconciler.services.home.repositories, f"{PROBE_PREFIX}*")
     if found and reconciler.is_alone():
-        for path in filter(is_old, found):
+        for path in filter(is_left, found):
             yield Finding("probe", path.name, partial(_remove, path))

@@ -14,7 +14,15 @@ from sandbox.git.temporary_folders import find_unused_folders
 from sandbox.git.unfinished_packs import is_not_open
 from sandbox.store.home import REPOSITORY_FOLDERS
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
-from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_old, is_task_id, list_folder
+from sandbox.workbench.reconciling.reconciler import (
+    Finding,
+    Reconciler,
+    find_matching,
+    is_left,
+    is_old,
+    is_task_id,
+    list_folder,
+)
 from sandbox.workspaces.own_disk import remove_with_mounts
 
 _TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{12}\.tmp$")
@@ -65,11 +73,11 @@ def find_half_checkouts(reconciler: Reconciler) -> Iterator[Finding]:
 
 def find_disk_templates(reconciler: Reconciler) -> Iterator[Finding]:
     """Templates of disks that were not completed. Making one takes a moment and has no lock; it may be done in
-    another thread of this controller, hence the age.
+    another thread of this process.
     """
     found = find_matching(reconciler.services.home.disk_templates, ".*.img.*")
     if found and reconciler.is_alone():
-        for path in filter(is_old, found):
+        for path in filter(is_left, found):
             yield Finding("disk template", path.name, partial(_unlink, path))
 
 
