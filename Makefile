@@ -71,7 +71,7 @@ matrix: setup ## Measure on other systems in virtual machines and write docs/pla
 	@scripts/setup matrix
 	@$(BIN)/python -m devtools.vm $(ROWS)
 
-corpus: setup ## Run 98 published projects with `sandbox run`; NAMES=names or profiles for some, CONTROL=1 for what fails anyway
+corpus: setup ## Run 99 published projects with `sandbox run`; NAMES=names or profiles for some, CONTROL=1 for what fails anyway
 	@$(BIN)/python -m benchmarks.corpus $(NAMES)
 	@ALL_IMAGES=1 $(BIN)/python -m pytest -q tests/docker/test_shipped_profiles.py -k newer
 
