@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,10 +18,6 @@ from sandbox.daemon.upgrade import Upgrade
 
 _UPGRADE_S = 1.0
 """How often the daemon is asked again to start the newer program, which may not have been possible."""
-_LOOK_S = 1.0
-"""How long a signal may be unnoticed that the kernel gave to another thread, such as one that forks git just then: only
-the main thread runs Python's handlers, and its select(2) does not return.
-"""
 
 
 class Server(Protocol):
@@ -42,7 +39,7 @@ class Ending:
         self.begun = threading.Event()
         self._signal: tuple[int, FrameType | None] | None = None
         self._server: Server | None = None
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup, self._wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def drain(self, number: int, frame: FrameType | None) -> None:
         """A signal handler."""
@@ -60,7 +57,7 @@ class Ending:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._signal = number, frame
         with suppress(BlockingIOError):
-            os.eventfd_write(self._wakeup, 1)
+            os.write(self._wakes, b"\0")
         if self._server is not None:
             self._server.stop(number, frame)
 
@@ -69,15 +66,28 @@ class Ending:
 
         After an upgrade the client waits for the newer program. The daemon ends this process when it starts that. If it
         cannot be started, this one serves after all.
+
+        The kernel may give a signal to another thread. Python's handler runs in this one, which has to be woken.
         """
         clients = [one.fileno() for one in sockets.list_open()]
-        while self._wakeup not in (ready := select.select([self._wakeup, *clients], [], [], _LOOK_S)[0]):
-            if not ready:
-                continue
-            if not upgrade.is_awaited():
-                return True
-            select.select([self._wakeup], [], [], _UPGRADE_S)
-        return False
+        before = signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
+        try:
+            while True:
+                ready, _, _ = select.select([self._wakeup, *clients], [], [])
+                self._drain_wakeups()
+                if self._signal is not None:
+                    return False
+                if ready == [self._wakeup]:
+                    continue
+                if not upgrade.is_awaited():
+                    return True
+                select.select([self._wakeup], [], [], _UPGRADE_S)
+        finally:
+            signal.set_wakeup_fd(before)
+
+    def _drain_wakeups(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._wakeup, 4096)
 
     def attach(self, server: Server) -> None:
         """Stop this server at the next signal; at once if one came before."""
