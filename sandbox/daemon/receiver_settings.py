@@ -29,11 +29,11 @@ def require_receivers(settings: ServeSettings) -> None:
 def _require_module(name: str) -> None:
     """Imports the packages that would hold it, not the module."""
     try:
-        if find_spec(name) is not None:
-            return
+        found = find_spec(name)
     except ModuleNotFoundError:  # a package that would hold it
-        pass
-    raise missing_extra_error(f"No module named {name}")
+        found = None
+    if found is None:
+        raise missing_extra_error(f"No module named {name}")
 
 
 def missing_extra_error(details: str) -> SandboxError:

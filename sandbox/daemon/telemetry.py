@@ -16,7 +16,7 @@ import requests
 from sandbox.agent.json_lines import neutralise_values, write_line
 from sandbox.daemon.receiver_settings import missing_extra_error
 from sandbox.daemon.receivers import EventReceiver
-from sandbox.forges.first_answer import FirstAnswerSession, mount_deadlines
+from sandbox.forges.first_answer import FirstAnswerSession
 from sandbox.lazy_module import LazyModule
 from sandbox.models import HomeEvent
 from sandbox.version import __version__
@@ -49,13 +49,12 @@ _BATCH = 500
 
 
 class _CollectorSession(FirstAnswerSession):
-    """Of an answer only its head counts, and it has the deadline of the request. Proxies and CA files come from the
+    """Of an answer only its head counts. Proxies and CA files come from the
     environment, as with the SDK's own session; ~/.netrc does not: it would replace the token among the headers.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        mount_deadlines(self)
         self.trust_env = True
         self.auth = lambda request: request
 

@@ -20,7 +20,7 @@ import tenacity
 from sandbox.agent.json_lines import write_line
 from sandbox.config import WebhookSettings
 from sandbox.daemon.receivers import EventReceiver
-from sandbox.forges.first_answer import make_first_answer_session
+from sandbox.forges.first_answer import FirstAnswerSession
 from sandbox.models import HomeEvent
 from sandbox.store.token_file import read_token
 
@@ -37,7 +37,7 @@ class Webhook(EventReceiver):
         """Raises: `policy_violation` for a secret that others can read or that is too short; `invalid_input`."""
         self._settings, self._pause_s = settings, pause_s
         self._key = read_token(settings.secret_file, create=False).encode()
-        self._session = make_first_answer_session()
+        self._session = FirstAnswerSession()
         identity = "\n".join([settings.url, str(settings.secret_file), *sorted(set(settings.kinds))])
         super().__init__(f"webhook-{hashlib.sha256(identity.encode()).hexdigest()[:16]}")
 

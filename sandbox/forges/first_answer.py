@@ -19,27 +19,18 @@ from sandbox.forges.deadlines import DeadlineAdapter
 
 
 class FirstAnswerSession(requests.Session):
-    """It ignores the environment: proxies, ~/.netrc, CA files."""
+    """For http and https. It ignores the environment: proxies, ~/.netrc, CA files. The deadline of an answer is the
+    timeout of its request.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.trust_env = False
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
+        self.adapters.clear()
+        for prefix in ("https://", "http://"):
+            self.mount(prefix, DeadlineAdapter())
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """None: see the module's docstring."""
         return None
-
-
-def make_first_answer_session() -> FirstAnswerSession:
-    """A session for http and https; answers have a deadline."""
-    session = FirstAnswerSession()
-    mount_deadlines(session)
-    return session
-
-
-def mount_deadlines(session: FirstAnswerSession) -> None:
-    """Give each answer the timeout of its request as its deadline."""
-    session.adapters.clear()
-    for prefix in ("https://", "http://"):
-        session.mount(prefix, DeadlineAdapter())
