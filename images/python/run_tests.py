@@ -85,7 +85,7 @@ def choose(work: str, arguments: Sequence[str]) -> Plan:
         except NotUnderstoodError:
             return Plan(environment=environment)
         if ["pytest"] in found:
-            return find_files(environment) or Plan(environment=environment)
+            return name_files(list_unnamed(), environment)
         if arguments and found and all(argv[:3] == _UNITTEST for argv in found):
             return Plan(environment=environment)  # what is asked for is named as pytest does
         if found:
@@ -274,11 +274,11 @@ def find_django(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
 
 def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Plan | None:
     """Where no file has a name that pytest looks for: a program `runtests.py` at the root, a package `tests` that runs
-    itself, or `find_files`. The status of a program is the verdict, so one that would end with 0 whatever fails is not
+    itself, or `name_files`. The status of a program is the verdict, so one that would end with 0 whatever fails is not
     run.
     """
-    folders = dict(walk_own())
-    if any(has_pytest_name(names) for names in folders.values()):
+    folders = list_unnamed()
+    if not folders:
         return None
     for name in ("runtests.py", "run_tests.py"):
         if has_tests(Path(name)) and sets_status(load(name)):
@@ -292,16 +292,11 @@ def find_others(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
         module = name_module(path)
         if module and has_tests(path / "__main__.py") and sets_status(load(f"{path}/__main__.py")):
             return Plan(f"{path}/__main__.py", [[sys.executable, "-m", module, *arguments]], ".", environment)
-    return find_files(environment)
+    return name_files(folders, environment)
 
 
-def find_files(environment: Mapping[str, str]) -> Plan | None:
-    """Files such as `tests.py` and `testlex.py`, which pytest takes if they are named, where no file has a name that it
-    looks for.
-    """
-    folders = dict(walk_own())
-    if any(has_pytest_name(names) for names in folders.values()):
-        return None
+def name_files(folders: Mapping[Path, Sequence[str]], environment: Mapping[str, str]) -> Plan:
+    """Files such as `tests.py` and `testlex.py`, which pytest takes if they are named."""
     files = sorted(path / name for path, names in folders.items() for name in names if _TESTS.fullmatch(name))
     named = []
     for path in filter(has_tests, files):
@@ -309,8 +304,15 @@ def find_files(environment: Mapping[str, str]) -> Plan | None:
             sys.stderr.write(f"sandbox-python-check: {path} is left out: it ends whoever imports it\n")
         else:
             named.append(str(path))
-    mode = ["--import-mode=importlib"] if named else []  # for they mostly have the same name
-    return Plan(environment=environment, files=named, options=mode)
+    if not named:
+        return Plan(environment=environment)
+    return Plan(environment=environment, files=named, options=["--import-mode=importlib"])  # many have the same name
+
+
+def list_unnamed() -> dict[Path, list[str]]:
+    """The folders of the project and their files; {} if some have a name that pytest looks for."""
+    folders = dict(walk_own())
+    return {} if any(map(has_pytest_name, folders.values())) else folders
 
 
 def walk_own() -> Iterator[tuple[Path, list[str]]]:

@@ -41,13 +41,12 @@ FILE_FAILED = "the file failed outside of its tests; the output has the error"
 NO_TEST_RAN = "it ran 0 tests: that it passed says nothing about the code"
 NO_COMMAND_RAN = "make had no test to run: its status is not about the code"
 """Remarks about a run that passed, see `find_empty_pass`."""
-_MAKE_ALONE = lazy_pattern(  # what make, its recursion by automake, and ExtUtils::MakeMaker print without any test
-    r"Making [\w-]+ in \S+|make +[\w-]+|make(?:\[\d+\])?: (?:(?:Entering|Leaving) directory '.*'"
-    r"|Nothing to be done for '.*'\.|'.*' is up to date\.)|No tests defined for .* extension\."
+_MAKE_RECURSES = lazy_pattern(  # make, and automake's recursion; whether a silent test ran in between is not said
+    r"Making [\w-]+ in \S+|make +[\w-]+|make(?:\[\d+\])?: (?:Entering|Leaving) directory '.*'"
 )
-_IDLE_MAKE = lazy_pattern(
-    r"make(?:\[\d+\])?: (?:Nothing to be done|'.*' is up)|No tests defined"
-)  # silent tests say less
+_MAKE_IS_IDLE = lazy_pattern(  # make and ExtUtils::MakeMaker
+    r"make(?:\[\d+\])?: (?:Nothing to be done for '.*'\.|'.*' is up to date\.)|No tests defined for .* extension\."
+)
 _RAN = lazy_pattern(r"^Ran (\d{1,9}) tests? in \d+\.\d{3}s$", re.MULTILINE)  # unittest, also of Django
 
 _NODE_HELPER = "sandbox-node-check"
@@ -104,8 +103,8 @@ def find_empty_pass(run: CheckRun) -> str:
         return NO_TEST_RAN
     is_test = run.check_id.rpartition(".")[2] == "test"
     lines = run.stdout_tail.splitlines() if is_test else []
-    is_make_alone = any(map(_IDLE_MAKE.match, lines)) and all(map(_MAKE_ALONE.fullmatch, lines))
-    return NO_COMMAND_RAN if is_make_alone else ""
+    said = [line for line in lines if not _MAKE_RECURSES.fullmatch(line)]
+    return NO_COMMAND_RAN if said and all(map(_MAKE_IS_IDLE.fullmatch, said)) else ""
 
 
 def _cause_from_end(run: CheckRun) -> Cause:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.dependencies.collection import ReadFile
+from sandbox.dependencies.requirement_text import refuse
 from sandbox.models.dependencies import LockedPackage, RefusalReason, RefusedEntry
 from sandbox.models.layers import LayerPackage
-
-_SHOWN_CHARS = 200
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,7 @@ def list_unlocked(
             continue
         if versions or (steps.additions is not None and package.name not in steps.additions):
             text = f"{package.name} {package.version}, locked: {', '.join(versions.values()) or 'none'}"
-            reason = RefusalReason.ANOTHER_VERSION
-            found.append(RefusedEntry(text=text[:_SHOWN_CHARS], reason=reason, origin="the lock file"))
+            found.append(refuse(text, RefusalReason.ANOTHER_VERSION, "the lock file"))
     return tuple(found)
 
 

@@ -94,7 +94,7 @@ def _add_package(collection: Collection, package: dict[str, Any], path: str) -> 
     except RefusedTextError as refused:
         return collection.refuse(shown, refused.reason, path)
     except ValueError:  # an invalid version, also one with a number of more digits than Python converts
-        return collection.refuse(f"{shown} {version}"[:200], RefusalReason.VERSION, path)
+        return collection.refuse(f"{shown} {version}", RefusalReason.VERSION, path)
     marker = _read_marker(package, plain[0], path)
     return collection.add_locked(
         LockedPackage(name=plain[0], version=plain[1], marker=marker, hashes=hashes, origin=path)

@@ -1,8 +1,8 @@
 // The fetch of npm packages: a guest with a way out to the registry, which runs npm's own code and no other.
 // It reads packages.json (from a lock file) or projects.json (what the project asks for), both written by the host from
 // parsed data, and leaves one archive for each place in archives/. The name of an archive is its place, see
-// sandbox/dependencies/node_tree.py. No script of a package runs, and npm unpacks only
-// those that bundle others, into its cache.
+// sandbox/dependencies/node_tree.py. No script of a package runs, and npm unpacks only those that bundle others, into
+// its cache.
 'use strict'
 const fs = require('fs')
 const path = require('path')

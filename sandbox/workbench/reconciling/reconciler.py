@@ -123,21 +123,21 @@ def is_task_id(name: str) -> bool:
 
 def is_old(path: Path) -> bool:
     """Whether this file or directory last changed more than a minute ago."""
-    try:
-        return time.time() - path.stat().st_mtime > _OLD_S
-    except FileNotFoundError:
-        return False
+    return _changed_before(path, time.time() - _OLD_S)
 
 
 def is_left(path: Path) -> bool:
     """Whether no thread of this process can be making this file or directory: it is older than the process, or than a
     minute. The caller knows that no other controller is alive.
     """
+    return _changed_before(path, max(_find_process_start(), time.time() - _OLD_S))
+
+
+def _changed_before(path: Path, moment: float) -> bool:
     try:
-        changed = path.stat().st_mtime
+        return path.stat().st_mtime < moment
     except FileNotFoundError:
         return False
-    return changed < _find_process_start() or time.time() - changed > _OLD_S
 
 
 def _find_process_start() -> float:
