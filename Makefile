@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PYTHON_TREES := sandbox devtools demo scripts tests benchmarks
 
-.PHONY: help setup venv engine demo check lint unit test attacks failures thorough compile bench browser corpus matrix desktop format reference docs lock clean
+.PHONY: help setup venv engine demo check lint unit test attacks thorough compile bench browser corpus matrix desktop format reference docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -50,13 +50,9 @@ attacks: setup ## All attacks, each entry about git also on the newer git. Not i
 	@scripts/setup tools
 	@ALL_ATTACKS=1 $(BIN)/python -m pytest tests/attack -q -n 6 --dist loadgroup
 
-failures: setup ## Clusters whose parts fail, also silently: minutes. Not in `make test`
+thorough: setup ## What `make test` leaves out: variants, clusters whose parts fail. About ten minutes
 	@scripts/setup tools
-	@ALL_FAILURES=1 $(BIN)/python -m pytest tests/e2e/test_cluster_failures.py -q
-
-thorough: setup ## The variants that `make test` leaves out. Not in `make test`
-	@scripts/setup tools
-	@ALL_VARIANTS=1 $(BIN)/python -m pytest tests --ignore=tests/browser -q -n 6 --dist loadgroup -m variant
+	@THOROUGH=1 $(BIN)/python -m devtools.suite -m thorough
 
 bench: setup ## Measure against the floor on this machine; BENCH_SIZES=large for all sizes
 	@$(BIN)/python -m benchmarks

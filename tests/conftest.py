@@ -186,9 +186,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest come first, each kind in the order that it was given. Variants run where they are asked for."""
-    if not os.environ.get("ALL_VARIANTS"):
-        items[:] = [item for item in items if item.get_closest_marker("variant") is None]
+    """The longest come first, each kind in the order that it was given. `make thorough` runs those that are marked so."""
+    if not os.environ.get("THOROUGH"):
+        items[:] = [item for item in items if item.get_closest_marker("thorough") is None]
     longest = [Path(__file__).parent / name for name in LONGEST]
     items.sort(key=lambda item: not any(item.path.is_relative_to(place) for place in longest))
 

@@ -212,7 +212,7 @@ REFERENCE = "exec"
 
 
 def on(*kinds: str) -> pytest.MarkDecorator:
-    values = [pytest.param(kind, marks=pytest.mark.variant) if kind == REFERENCE else kind for kind in kinds]
+    values = [pytest.param(kind, marks=pytest.mark.thorough) if kind == REFERENCE else kind for kind in kinds]
     return pytest.mark.parametrize("rig", values if len(kinds) > 1 else kinds, indirect=True)
 
 

@@ -83,7 +83,7 @@ ON_PLAIN = ("l04-one-after-the-other", "l04-unlinked")
     [
         *(pytest.param(script, "overlay", id=f"overlay-{name}") for name, script in SCRIPTS.items()),
         *(
-            pytest.param(script, "plain", id=f"plain-{name}", marks=() if name in ON_PLAIN else pytest.mark.variant)
+            pytest.param(script, "plain", id=f"plain-{name}", marks=() if name in ON_PLAIN else pytest.mark.thorough)
             for name, script in SCRIPTS.items()
         ),
     ],

@@ -364,7 +364,7 @@ LIKE_ANOTHER = {
 @pytest.mark.parametrize(
     "project",
     [
-        pytest.param(project, id=name, marks=[pytest.mark.variant] if name in LIKE_ANOTHER else [])
+        pytest.param(project, id=name, marks=[pytest.mark.thorough] if name in LIKE_ANOTHER else [])
         for name, project in RUN.items()
     ],
 )

@@ -327,7 +327,7 @@ SOFT: dict[str, tuple[dict[str, Any], str]] = {
     [
         *(pytest.param(*SOFT[name], True, id=f"kept-{name}") for name in SOFT),
         pytest.param(*SOFT["capabilities"], False, id="fresh-capabilities"),
-        *(pytest.param(*SOFT[name], False, id=f"fresh-{name}", marks=pytest.mark.variant) for name in [*SOFT][1:]),
+        *(pytest.param(*SOFT[name], False, id=f"fresh-{name}", marks=pytest.mark.thorough) for name in [*SOFT][1:]),
     ],
 )
 def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
@@ -370,8 +370,8 @@ def of_another(bench: Bench, name: str) -> None:
     [
         pytest.param("workspace", True, id="kept-workspace"),
         pytest.param("report", False, id="fresh-report"),
-        pytest.param("report", True, id="kept-report", marks=pytest.mark.variant),
-        pytest.param("workspace", False, id="fresh-workspace", marks=pytest.mark.variant),
+        pytest.param("report", True, id="kept-report", marks=pytest.mark.thorough),
+        pytest.param("workspace", False, id="fresh-workspace", marks=pytest.mark.thorough),
     ],
 )
 def test_a_guest_that_cannot_write_its_files_runs_nothing_and_is_removed(bench: Bench, name: str, keep: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +16,6 @@ from devtools.command import Command
 from devtools.gitserver import GitServer, introduce
 from devtools.requirement import unavailable
 from devtools.temporalserver import temporal_server
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Take those out that only `make failures` runs."""
-    if not os.environ.get("ALL_FAILURES"):
-        items[:] = [item for item in items if item.get_closest_marker("all_failures") is None]
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -35,11 +34,8 @@ from tests.e2e.clusters import Cluster, cluster_of, connected, until
 from tests.unit.conftest import refused
 from tests.unit.receipt_samples import Signer
 
-pytestmark = pytest.mark.xdist_group("temporal")
-ALL_FAILURES = bool(os.environ.get("ALL_FAILURES"))
-"""Whether parts are silent, too, which takes a minute to be noticed: `make failures`."""
-
-HOWS: list[How] = ["reset", "stall"] if ALL_FAILURES else ["reset"]
+pytestmark = [pytest.mark.xdist_group("temporal"), pytest.mark.thorough]
+HOWS: list[How] = ["reset", "stall"]
 
 
 @dataclass
@@ -379,7 +375,6 @@ def test_the_check_of_a_killed_worker_ends_with_the_lease_of_its_guest(cluster: 
     assert_went_on(cluster, task, check, (first, second))
 
 
-@pytest.mark.all_failures
 def test_a_worker_that_hung_is_replaced_and_gives_up_when_it_goes_on(cluster: Cluster) -> None:
     first = cluster.start_worker("one", forked=False)
     task = cluster.begin()
@@ -482,7 +477,6 @@ def fill(disk: Path) -> None:
             pass
 
 
-@pytest.mark.all_failures
 def test_s177_workers_whose_clocks_are_an_hour_off_give_right_answers_and_hand_over_a_task(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ SCENARIOS = {
 LIKE_ANOTHER = {"ping", "resources-list", "prompts-list"}
 """What both lines ask in the same way: of the older one `make thorough` runs these."""
 CASES = [
-    pytest.param(line, name, marks=[pytest.mark.variant] if line == "0.1" and name in LIKE_ANOTHER else [])
+    pytest.param(line, name, marks=[pytest.mark.thorough] if line == "0.1" and name in LIKE_ANOTHER else [])
     for line, names in SCENARIOS.items()
     for name in names
 ]

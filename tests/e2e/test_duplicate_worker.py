@@ -16,7 +16,7 @@ from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.errors import ErrorCode, SandboxError
 from tests.e2e.test_line_of_tasks import Recorder
 
-pytestmark = pytest.mark.xdist_group("temporal")
+pytestmark = [pytest.mark.xdist_group("temporal"), pytest.mark.thorough]
 Work = Callable[[Any, asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]
 
 

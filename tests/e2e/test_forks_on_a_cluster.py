@@ -20,7 +20,7 @@ from tests.e2e.clusters import Cluster, cluster_of, connected
 from tests.e2e.test_line_of_tasks import URL, working
 from tests.e2e.test_states_on_a_cluster import read, write
 
-pytestmark = pytest.mark.xdist_group("temporal")
+pytestmark = [pytest.mark.xdist_group("temporal"), pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")

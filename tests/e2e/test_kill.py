@@ -295,7 +295,7 @@ def killed(life: Life, command: Command, at: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.variant] if name in LIKE_ANOTHER else []) for name in COMMANDS]
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] if name in LIKE_ANOTHER else []) for name in COMMANDS]
 )
 @pytest.mark.timeout(7200 if ALL else 300)
 def test_p03_a_command_killed_at_any_step_leaves_nothing_and_loses_nothing(life: Life, name: str) -> None:

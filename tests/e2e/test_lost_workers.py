@@ -21,7 +21,7 @@ from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.store.home import Home
 from tests.e2e.clusters import Cluster, cluster_of, until
 
-pytestmark = pytest.mark.xdist_group("temporal")
+pytestmark = [pytest.mark.xdist_group("temporal"), pytest.mark.thorough]
 
 
 @pytest.fixture

@@ -337,7 +337,7 @@ def select_locked(*wanted: str) -> str:
     return "\n".join(entry for entry in entries if canonicalize_name(re.split("[=;\\[ ]", entry)[0]) in names)
 
 
-@pytest.mark.variant  # of the published projects, which `make test` verifies: this is a large one
+@pytest.mark.thorough  # of the published projects, which `make test` verifies: this is a large one
 def test_the_projects_own_unit_tests_pass_in_the_sandbox(sandbox: Command, tmp_path: Path) -> None:
     """Self-hosting: this repository, committed state, in an image whose wheel-house is of our own lock file.
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("gitserver")
 
 VERSION_BYTES = 1024**2
 VERSIONS = 8
-ON_ONE = ["https", pytest.param("ssh", marks=pytest.mark.variant)]
+ON_ONE = ["https", pytest.param("ssh", marks=pytest.mark.thorough)]
 """What does not depend on how the server is reached."""
 
 

@@ -22,7 +22,7 @@ from sandbox.models.operations import OperationName, TaskOperation
 from tests.e2e.clusters import Cluster, cluster_of, until
 from tests.unit.conftest import refused
 
-pytestmark = pytest.mark.xdist_group("temporal")
+pytestmark = [pytest.mark.xdist_group("temporal"), pytest.mark.thorough]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from sandbox.models.operations import OperationAnswer, OperationName, TaskOperat
 from tests.e2e.clusters import Cluster, cluster_of, connected, until
 from tests.e2e.test_line_of_tasks import URL, working
 
-pytestmark = pytest.mark.xdist_group("temporal")
+pytestmark = [pytest.mark.xdist_group("temporal"), pytest.mark.thorough]
 PUBLISHER_S = 5.0
 COMMIT = "0" * 40
 
