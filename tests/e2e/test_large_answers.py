@@ -95,7 +95,7 @@ def test_callers_of_more_operations_than_the_server_takes_at_once_are_told_that_
     """It takes ten of a task, or a few more while it is busy. The control: those that it refused are answered when the
     others have ended.
     """
-    cluster, count = f"large-{uuid.uuid4().hex[:8]}", 24
+    cluster, count = f"large-{uuid.uuid4().hex[:8]}", 14
     with (
         connected(temporal, cluster) as dispatcher,
         working(temporal, cluster) as worker,
@@ -104,7 +104,7 @@ def test_callers_of_more_operations_than_the_server_takes_at_once_are_told_that_
         task = dispatcher.place(URL, {}).task_id
         checks = [TaskOperation(id=f"check-{n}", task_id=task, name=OperationName.CHECK) for n in range(count)]
         with monkeypatch.context() as soon:
-            soon.setattr(temporal_dispatcher, "NO_WORKER_S", 3.0)
+            soon.setattr(temporal_dispatcher, "NO_WORKER_S", 10.0)
             sent = [callers.submit(dispatcher.submit, check) for check in checks]
             reasons = [getattr(one.exception(), "reason", None) for one in sent]
         assert set(reasons) == {None, "task_busy"}
