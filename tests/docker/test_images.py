@@ -274,6 +274,7 @@ def test_pull_from_a_silent_registry_ends_at_the_deadline(site: ImageBuildContex
     assert raised.value.code is ErrorCode.TIMEOUT
 
 
+@pytest.mark.thorough
 def test_ca_bundle_reaches_the_download_and_not_the_image(
     site: ImageBuildContext, scratch: str, tmp_path: Path
 ) -> None:

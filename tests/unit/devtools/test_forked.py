@@ -106,6 +106,7 @@ def serving(server: ForkServer, tmp_path: Path) -> Iterator[subprocess.Popen[str
         process.kill()
 
 
+@pytest.mark.thorough
 def test_it_has_the_streams_directory_and_exit_code_of_the_process_that_stands_for_it(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +120,7 @@ def test_it_has_the_streams_directory_and_exit_code_of_the_process_that_stands_f
     assert (process.returncode, *found) == run(server, "--home", "home", "file", "read", "x", "y", "--json")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 130)])
 def test_it_gets_the_signals_of_the_process_that_stands_for_it(
     serving: subprocess.Popen[str], tmp_path: Path, number: signal.Signals, code: int
@@ -159,6 +161,7 @@ def others_in(directory: Path) -> list[int]:
     return found
 
 
+@pytest.mark.thorough
 def test_the_first_command_of_a_kind_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[tuple[str, ...]] = []
     start = Command.start
@@ -211,6 +214,7 @@ def test_variables_that_may_differ_are_read_by_no_import() -> None:
     assert [name for name in read if name.startswith(command.READ_LATER)] == ["HOME"]
 
 
+@pytest.mark.thorough
 def test_a_home_or_an_engine_of_its_own_needs_no_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +230,7 @@ def test_a_home_or_an_engine_of_its_own_needs_no_process_of_its_own(
     command._servers[0].close()
 
 
+@pytest.mark.thorough
 def test_the_first_server_of_a_kind_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "first_starts", FirstStarts())
     monkeypatch.setattr(command, "_servers", [])

@@ -58,6 +58,7 @@ def test_it(number):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("distribution", "processes"), [("loadgroup", 1), ("load", 2)])
 def test_a_group_runs_in_one_process(tmp_path: Path, distribution: str, processes: int) -> None:
     """Control: where groups do not count, its tests are shared. Tests without a group run beside it, each once."""
