@@ -186,7 +186,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest come first, each kind in the order that it was given. `make thorough` runs those that are marked so."""
+    """The longest come first, each kind in the order that it was given. What is marked `thorough` runs if asked for."""
     if not os.environ.get("THOROUGH"):
         items[:] = [item for item in items if item.get_closest_marker("thorough") is None]
     longest = [Path(__file__).parent / name for name in LONGEST]
