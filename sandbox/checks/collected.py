@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sandbox.models import Report, TestFailure
 from sandbox.models.test_results import TestResult
@@ -58,6 +58,13 @@ class ReportSum:
                 self.counts[name] += 1
             if name in {"failures", "errors"} and len(self.failed) < MOST_FAILURES:
                 self.failed.append(as_failure(result))
+
+    def add_unnamed(self, counts: Mapping[TestOutcome, int]) -> None:
+        """Count tests of which only the number is known."""
+        for outcome, count in counts.items():
+            self.counts["tests"] += count
+            self.counts[_NAMES.get(outcome, "passed")] += count
+            self.only_rules &= not count
 
     def to_report(self) -> Report:
         """The sum. It is of `diagnostics` if all results are."""

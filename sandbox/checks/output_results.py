@@ -10,6 +10,7 @@ from pathlib import Path
 from sandbox.checks.cargo_output import read_cargo
 from sandbox.checks.collected import MOST_RESULTS, CollectedResults, ReportSum
 from sandbox.checks.diagnostics import read_lines
+from sandbox.checks.node_output import NodeReader
 from sandbox.checks.tap import TapReader
 from sandbox.models import Report
 from sandbox.models.checks import OutputFormat
@@ -28,10 +29,11 @@ def read_output(
     """Add what these logs say, and return their sum; None if they name no test. `folder`: where the check ran.
     `failed`: how it ended; errors of compilers are read only then, since a program that passes may print the word.
     """
-    total, tap = ReportSum(), TapReader(folder=folder)
+    total, tap, node = ReportSum(), TapReader(folder=folder), NodeReader(folder)
     errors: list[_Read] = [partial(read_lines, folder=folder)] if failed else []
     reads: dict[OutputFormat, list[_Read]] = {
         "tap": [tap.read],
+        "node": [tap.read, node.read],
         "cargo": [partial(read_cargo, folder=folder), *errors],
         "diagnostics": errors,
     }
@@ -41,9 +43,10 @@ def read_output(
             total.add(kept)
             for result in kept:
                 results.add(result)
+        total.add_unnamed(node.unnamed)
         if total.counts["tests"]:  # what ran as a test was compiled
             break
-    results.complete &= tap.complete
+    results.complete &= tap.complete and not node.unnamed.total()
     return total.to_report() if total.counts["tests"] else None
 
 

@@ -235,7 +235,7 @@ def test_the_other_profiles_have_their_checks(name: str, ids: tuple[str, ...], s
     assert tuple(c.id for c in shipped[name].checks) == ids
 
 
-def test_tests_that_tape_prints_are_counted(shipped: dict[str, Profile], tmp_path: Path) -> None:
+def test_tests_that_tape_and_mocha_print_are_counted(shipped: dict[str, Profile], tmp_path: Path) -> None:
     """Its tail, with the table of nyc; the words of other runners are no test."""
     (test,) = (check for check in shipped["node"].checks if check.id == "test")
     assert test.results is not None
@@ -247,7 +247,9 @@ def test_tests_that_tape_prints_are_counted(shipped: dict[str, Profile], tmp_pat
     assert report is not None
     assert (report.tests, report.failures, results.complete) == (2, 1, True)
     log.write_text("> mocha\n\n  parse\n    \u2713 ok\n\n  1 passing (3ms)\n")
-    assert read_output([log], test.results.output, ".", CollectedResults(), failed=False) is None
+    found = read_output([log], test.results.output, ".", CollectedResults(), failed=False)
+    assert found is not None
+    assert found.tests == 1
 
 
 def test_tests_that_automake_prints_are_counted(shipped: dict[str, Profile], tmp_path: Path) -> None:
