@@ -32,7 +32,7 @@ _STOP_S = 30.0
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File with the bearer token for --http. Default: a generated token in the home.",
+    help="File with the bearer token for --http. Default: mcp-token in the home, made at first use.",
 )
 @click.option(
     "--approvals",
@@ -58,7 +58,8 @@ def serve(
     """Serve this home until a signal: commands start faster, programs and agents connect to it.
 
     Commands on this home run in the daemon from then on, with the same result. It also serves MCP, a JSON API, events
-    and metrics, at a Unix socket in the home and with --http over the network, where each request needs the token.
+    and metrics, at a Unix socket in the home and with --http over the network, where each request needs the token. The
+    one in the home's file metrics-token opens /metrics only.
 
     Exits with 4 if another daemon serves the home, and --status with 1 if none serves it yet.
     """
@@ -152,13 +153,11 @@ def _make_parts(
     from sandbox.daemon.preload import preload  # noqa: PLC0415 - as above
     from sandbox.daemon.receiver_settings import require_receivers  # noqa: PLC0415 - as above
     from sandbox.store.home import Home  # noqa: PLC0415 - as above
-    from sandbox.store.token_file import read_token  # noqa: PLC0415 - as above
 
     home = Home(_home(invocation))
     host, port = tcp.parse_address(address or "127.0.0.1:0")
     tcp.require_loopback(host, token_file)
-    token_path = token_file or home.root / tcp.TOKEN_FILE
-    token = read_token(token_path, create=token_file is None) if address else ""
+    token, metrics_token = _read_tokens(home.root, token_file) if address else ("", "")
     require_receivers(load_settings(home.root, os.environ).serve)  # HTTP would fail and start for ever
     program, daemon = preload(home.root, os.environb), os.getpid()
 
@@ -171,7 +170,9 @@ def _make_parts(
         with invocation.agent_workbench() as workbench, invocation.workbench() as person:
             surface = partial(make_agent, workbench, ServerOptions(approvals, None))
             controllers = Controllers(workbench, surface, person, Upgrade(program.origin, daemon))
-            return serve_http_process(controllers, HttpOptions(host, bound, token), HttpSockets(api, http))
+            return serve_http_process(
+                controllers, HttpOptions(host, bound, token, metrics_token), HttpSockets(api, http)
+            )
 
     return Parts(
         program=program,
@@ -180,6 +181,18 @@ def _make_parts(
         serve_http=serve_http,
         url=lambda http: "" if http is None else tcp.make_url(host, int(http.getsockname()[1])),
     )
+
+
+def _read_tokens(home: Path, token_file: Path | None) -> tuple[str, str]:
+    """Of agents, and of those who read metrics only. Says where they are."""
+    from sandbox.agent.transports.address import TOKEN_FILE  # noqa: PLC0415 - as above
+    from sandbox.store.token_file import METRICS_TOKEN_FILE, read_metrics_token, read_token  # noqa: PLC0415 - as above
+
+    path = token_file or home / TOKEN_FILE
+    token = read_token(path, create=token_file is None)
+    metrics_token = read_metrics_token(home, token)
+    note(f"the bearer token is in {path}, the one for /metrics only in {home / METRICS_TOKEN_FILE}")
+    return token, metrics_token
 
 
 def _run(

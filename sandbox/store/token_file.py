@@ -10,6 +10,23 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.home import Home, write_atomically
 
 MIN_TOKEN_CHARS = 32
+METRICS_TOKEN_FILE = "metrics-token"  # noqa: S105 - the name of a file
+
+
+def read_metrics_token(home: Path, token: str) -> str:
+    """Read the home's token for `/metrics`, made at first use. `token`: of agents, which opens more.
+
+    Raises: `policy_violation` as `read_token`, and if both are the same.
+    """
+    path = home / METRICS_TOKEN_FILE
+    found = read_token(path, create=True)
+    if found == token:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The token in {path} is also that of agents, so who reads metrics could act as one",
+            hint=f"Remove {path}: another one is made.",
+        )
+    return found
 
 
 def read_token(path: Path, *, create: bool) -> str:

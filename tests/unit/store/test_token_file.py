@@ -1,0 +1,28 @@
+"""Tokens in files of the home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sandbox.errors import ErrorCode
+from sandbox.store.token_file import read_metrics_token
+from tests.unit.conftest import refused
+
+AGENTS = "a" * 40
+
+
+def test_the_token_for_metrics_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
+    made = read_metrics_token(tmp_path, AGENTS)
+    path = tmp_path / "metrics-token"
+    assert (path.read_text(), path.stat().st_mode & 0o777, len(made) >= 32) == (made, 0o600, True)
+    assert read_metrics_token(tmp_path, AGENTS) == made
+    path.chmod(0o640)
+    with refused(ErrorCode.POLICY_VIOLATION):
+        read_metrics_token(tmp_path, AGENTS)
+
+
+def test_the_token_of_agents_is_none_for_metrics(tmp_path: Path) -> None:
+    read_metrics_token(tmp_path, AGENTS)
+    (tmp_path / "metrics-token").write_text(f"{AGENTS}\n")
+    with refused(ErrorCode.POLICY_VIOLATION):
+        read_metrics_token(tmp_path, AGENTS)
