@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from sandbox.credentials import require_private, unsafe_secret_error
+from sandbox.credentials import require_private
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.home import Home, write_atomically
 
@@ -43,5 +43,9 @@ def read_token(path: Path, *, create: bool) -> str:
             ErrorCode.INVALID_INPUT, f"The secret in {path} cannot be read", details=str(error)
         ) from error
     if len(token) < MIN_TOKEN_CHARS:
-        raise unsafe_secret_error(path, f"its token has fewer than {MIN_TOKEN_CHARS} characters")
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The token in {path} has fewer than {MIN_TOKEN_CHARS} characters",
+            hint=f"Make one: openssl rand -hex 32 > {path}",
+        )
     return token

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sandbox.errors import ErrorCode
-from sandbox.store.token_file import read_metrics_token
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.token_file import read_metrics_token, read_token
 from tests.unit.conftest import refused
 
 AGENTS = "a" * 40
@@ -26,3 +28,14 @@ def test_the_token_of_agents_is_none_for_metrics(tmp_path: Path) -> None:
     (tmp_path / "metrics-token").write_text(f"{AGENTS}\n")
     with refused(ErrorCode.POLICY_VIOLATION):
         read_metrics_token(tmp_path, AGENTS)
+
+
+def test_a_short_token_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("hunter2\n")
+    path.chmod(0o600)
+    with pytest.raises(SandboxError) as caught:
+        read_token(path, create=False)
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+    assert "chmod" not in caught.value.hint
+    assert str(path) in caught.value.hint
