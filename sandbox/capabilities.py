@@ -39,7 +39,6 @@ from sandbox.store.quarantine import QuarantineNotes
 
 _OK, _WARN, _FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
 _GIB = 1024**3
-_MIN_FREE_BYTES = 5 * _GIB
 _LOW_FREE_BYTES = 20 * _GIB
 _IN_MEMORY = ("tmpfs", "ramfs")
 MIN_FREE_USERS = 256
@@ -74,15 +73,16 @@ def probe_host(
     info = _read_info(engine)
     reserved = read_reserved_ids(subordinate=not policy.users.mapped)
     overlay_obstacle = _find_overlay_obstacle(_nearest_existing(home), policy)
+    floor_bytes = max(settings.disk.min_free_bytes, settings.disk.reserve_bytes)
     return (
         engine_probe(engine, info),
         *engine_probes(info, settings, policy, home),
         *image_probes(images),
         home_disk_probe(
-            disk_probe("disk: home", _nearest_existing(home), settings.disk.reserve_bytes),
+            disk_probe("disk: home", _nearest_existing(home), floor_bytes, settings.disk.reserve_bytes),
             _find_type(_nearest_existing(home)),
         ),
-        disk_probe("disk: engine", _find_engine_root(engine, info)),
+        disk_probe("disk: engine", _find_engine_root(engine, info), floor_bytes),
         uid_probe(
             os.geteuid(),
             policy,
@@ -359,8 +359,10 @@ def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:
     )
 
 
-def disk_probe(name: str, folder: Path | None, reserve_bytes: int = 0) -> Probe:
-    """Free space on the file system of `folder`; None: not on this host. `reserve_bytes`: only for closing and gc."""
+def disk_probe(name: str, folder: Path | None, floor_bytes: int, reserve_bytes: int = 0) -> Probe:
+    """Free space on the file system of `folder`; None: not on this host. `floor_bytes`: what must stay free;
+    `reserve_bytes`: only for closing and gc.
+    """
     try:
         free = shutil.disk_usage(folder).free if folder is not None else None
     except OSError as error:
@@ -369,8 +371,11 @@ def disk_probe(name: str, folder: Path | None, reserve_bytes: int = 0) -> Probe:
         return _warn(name, "unknown", "Needs an engine on this host.")
     reserve = f"; {format_bytes(reserve_bytes)} of it are reserved for closing and gc" if reserve_bytes else ""
     value = f"{format_bytes(free)} free at {folder}{reserve}"
-    if free < _MIN_FREE_BYTES:
-        return _fail(name, value, "Free at least 5 GiB: `sandbox gc`, then `docker system df`.")
+    if free < floor_bytes:
+        hint = (
+            f"{format_bytes(floor_bytes)} must stay free (disk.min_free_bytes): `sandbox gc`, then `docker system df`."
+        )
+        return _fail(name, value, hint)
     if free < _LOW_FREE_BYTES:
         return _warn(name, value, "Builds of large projects need more; 20 GiB is recommended.")
     return _ok(name, value)
