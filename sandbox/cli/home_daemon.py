@@ -41,7 +41,9 @@ _STOP_S = 30.0
     help="auto: allow every call of agents without asking, for trusted automation.",
 )
 @click.option(
-    "--unit", type=click.Choice(["user", "system", "socket"]), help="Only print a unit for systemd, for this home."
+    "--unit",
+    type=click.Choice(["user", "system", "socket"]),
+    help="Only print a unit for systemd, for this home and with the options above.",
 )
 @click.option("--status", "shows", is_flag=True, help="Only say which daemon serves this home.")
 @click.option("--stop", "stops", is_flag=True, help="Only end the daemon that serves this home.")
@@ -66,13 +68,15 @@ def serve(
     chosen = [name for name, value in instead.items() if value]
     if len(chosen) > 1:
         raise click.UsageError("Give only one of --status, --stop and --unit.")
+    if chosen == ["unit"]:
+        return _print_unit(invocation, instead["unit"], _list_options(address, token_file, approvals))
     if chosen:
-        return _INSTEAD[chosen[0]](invocation, instead[chosen[0]])
+        return _INSTEAD[chosen[0]](invocation)
     _run(invocation, address, token_file, approvals)
     return 0
 
 
-def _show(invocation: Invocation, _chosen: bool) -> int:
+def _show(invocation: Invocation) -> int:
     found = _find(_home(invocation))
     if found is None:
         invocation.emit({"daemon": None}, lambda: click.echo("No daemon serves this home."))
@@ -84,7 +88,7 @@ def _show(invocation: Invocation, _chosen: bool) -> int:
     return 1 if found.is_starting else 0
 
 
-def _stop(invocation: Invocation, _chosen: bool) -> int:
+def _stop(invocation: Invocation) -> int:
     home = _home(invocation)
     found = _find(home)
     if found is not None:
@@ -94,18 +98,31 @@ def _stop(invocation: Invocation, _chosen: bool) -> int:
     return 0
 
 
-def _print_unit(invocation: Invocation, kind: str) -> int:
+def _list_options(address: str | None, token_file: Path | None, approvals: str) -> list[str]:
+    """The options of a daemon as its service starts it. Raises: as its start would for the address."""
+    from sandbox.agent.transports.address import parse_address, require_loopback  # noqa: PLC0415 - lazy: as below
+
+    words = ["--approvals", approvals] if approvals != "policy" else []
+    if address is not None:
+        require_loopback(parse_address(address)[0], token_file)
+        words += ["--http", address]
+    return words if token_file is None else [*words, "--token-file", str(token_file.absolute())]
+
+
+def _print_unit(invocation: Invocation, kind: str, options: list[str]) -> int:
     from sandbox.daemon.units import make_unit  # noqa: PLC0415 - lazy: `--help` stays fast
     from sandbox.workbench.controller.callers import system_user  # noqa: PLC0415 - as above
 
+    if kind == "socket" and options:
+        raise click.UsageError(f"{options[0]} is for the service that the socket starts: --unit user or --unit system.")
     home = _home(invocation)
-    command = [sys.executable, "-I", "-m", "sandbox", "--home", str(home), "serve"]
+    command = [sys.executable, "-I", "-m", "sandbox", "--home", str(home), "serve", *options]
     text = make_unit(kind, home, command, system_user(os.environ).user)
     invocation.emit({"unit": text}, lambda: click.echo(text, nl=False))
     return 0
 
 
-_INSTEAD: dict[str, Callable[[Invocation, Any], int]] = {"shows": _show, "stops": _stop, "unit": _print_unit}
+_INSTEAD: dict[str, Callable[[Invocation], int]] = {"shows": _show, "stops": _stop}
 
 
 def _end(home: Path, found: DaemonRecord) -> None:
