@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from sandbox.models import HomeEvent
 
 _SHOWN_NAMES = 5
+_CLEANINGS = ("gc", "layers-gc")
+_LEFT_ALONE = ("kept ", "busy ")
 
 
 @click.command()
 @click.option("--follow", is_flag=True, help="Also print what happens from now on, until Ctrl-C.")
-@click.option("--limit", type=click.IntRange(0, 10_000), default=100, help="Maximum number of past events.")
+@click.option(
+    "--limit", type=click.IntRange(0, 10_000), default=100, show_default=True, help="Maximum number of past events."
+)
 @event_options
 @click.pass_obj
 def events(invocation: Invocation, follow: bool, limit: int) -> None:
@@ -55,10 +59,12 @@ def _show(event: HomeEvent) -> None:
 
 
 def describe_operation(event: HomeEvent) -> str:
-    """What was done, to which task, and what it is about: each name once."""
+    """What was done, to which task, and what it is about: each name once. Of a cleaning also what it did."""
     entry = event.operation
     about = f" of {event.task_id}" if event.task_id else ""
-    names = [one_line(name) for name in entry.names if name and name != event.task_id]
+    done = [fact for fact in entry.facts.values() if not fact.startswith(_LEFT_ALONE)]
+    listed = done if entry.operation in _CLEANINGS else entry.names
+    names = [one_line(name) for name in listed if name and name != event.task_id]
     names = [name for name in names if not any(other.startswith(f"{name} ") for other in names)]  # test, test passed
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
     which = f" {', '.join(names[:_SHOWN_NAMES])}{more}" if names else ""
