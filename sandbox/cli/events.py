@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from sandbox.models import HomeEvent
 
 _SHOWN_NAMES = 5
-_CLEANINGS = ("gc", "layers-gc")
-_LEFT_ALONE = ("kept ", "busy ")
 
 
 @click.command()
@@ -59,12 +57,10 @@ def _show(event: HomeEvent) -> None:
 
 
 def describe_operation(event: HomeEvent) -> str:
-    """What was done, to which task, and what it is about: each name once. Of a cleaning also what it did."""
+    """What was done, to which task, and what it is about: each name once."""
     entry = event.operation
     about = f" of {event.task_id}" if event.task_id else ""
-    done = [fact for fact in entry.facts.values() if not fact.startswith(_LEFT_ALONE)]
-    listed = done if entry.operation in _CLEANINGS else entry.names
-    names = [one_line(name) for name in listed if name and name != event.task_id]
+    names = [one_line(name) for name in event.list_names()]
     names = [name for name in names if not any(other.startswith(f"{name} ") for other in names)]  # test, test passed
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
     which = f" {', '.join(names[:_SHOWN_NAMES])}{more}" if names else ""
