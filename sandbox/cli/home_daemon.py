@@ -201,15 +201,12 @@ def _make_parts(
 
 
 def _read_tokens(home: Path, token_file: Path | None) -> tuple[str, str]:
-    """Of agents, and of those who read metrics only. Says where they are."""
+    """Of agents, and of those who read metrics only."""
     from sandbox.agent.transports.address import TOKEN_FILE  # noqa: PLC0415 - as above
-    from sandbox.store.token_file import METRICS_TOKEN_FILE, read_metrics_token, read_token  # noqa: PLC0415 - as above
+    from sandbox.store.token_file import read_metrics_token, read_token  # noqa: PLC0415 - as above
 
-    path = token_file or home / TOKEN_FILE
-    token = read_token(path, create=token_file is None)
-    metrics_token = read_metrics_token(home, token)
-    note(f"the bearer token is in {path}, the one for /metrics only in {home / METRICS_TOKEN_FILE}")
-    return token, metrics_token
+    token = read_token(token_file or home / TOKEN_FILE, create=token_file is None)
+    return token, read_metrics_token(home, token)
 
 
 def _run(
@@ -230,10 +227,22 @@ def _run(
         daemon = Daemon(locked, _make_parts(invocation, address, token_file, approvals))
         where = f" at {daemon.url} - `sandbox dashboard` opens it in a browser" if daemon.url else ""
         note(f"serving {home.root}{where}; end with Ctrl-C or `sandbox serve --stop`")
+        if daemon.url:
+            note(_name_tokens(home.root, token_file))
         daemon.run()
     except BaseException:  # also an address that is in use
         remove_sockets(home.root, locked.inherited.activated)
         raise
+
+
+def _name_tokens(home: Path, token_file: Path | None) -> str:
+    from sandbox.agent.transports.address import TOKEN_FILE  # noqa: PLC0415 - as above
+    from sandbox.store.token_file import METRICS_TOKEN_FILE  # noqa: PLC0415 - as above
+
+    return (
+        f"agents and programs send the bearer token in {token_file or home / TOKEN_FILE}; "
+        f"the one in {home / METRICS_TOKEN_FILE} opens /metrics only"
+    )
 
 
 def _end_while_starting(_number: int, _frame: object) -> NoReturn:
