@@ -84,11 +84,11 @@ class PoolFilling:
 
 class Cleaning:
     """Cleans up. What failed, and which limit of storage is exceeded, is logged once, until it is no longer so: else
-    the first sign of it would be a check that is refused.
+    the first sign of it would be a check that is refused. `names_limits`: no other duty names the limits.
     """
 
-    def __init__(self, clean: Callable[[], Reconciliation]) -> None:
-        self._clean = clean
+    def __init__(self, clean: Callable[[], Reconciliation], *, names_limits: bool = True) -> None:
+        self._clean, self._names_limits = clean, names_limits
         self._logged = set[tuple[str, str]]()
 
     def run(self) -> None:
@@ -97,7 +97,8 @@ class Cleaning:
         wrong = {
             (left.kind, left.name): left.note
             for left in leftovers
-            if left.action is LeftoverAction.FAILED or (left.kind == "storage" and left.action is LeftoverAction.KEPT)
+            if left.action is LeftoverAction.FAILED
+            or (self._names_limits and (left.kind, left.action) == ("storage", LeftoverAction.KEPT))
         }
         for name in sorted(wrong.keys() - self._logged):
             _log.warning("cleaning up, %s %s: %s", *name, wrong[name])
@@ -120,8 +121,9 @@ def start_timers(timers: list[list[Timer]], ending: threading.Event, look_s: flo
 def make_cleaning_timers(workbench: Workbench, settings: ServeSettings, first_s: float = 0.0) -> list[Timer]:
     """What keeps a home from growing. `first_s`: how long after this call they are done for the first time."""
     due = time.monotonic() + first_s
+    reconciling = Cleaning(workbench.collect, names_limits=not settings.storage_s)
     return [
-        Timer("reconciling", settings.reconcile_s, Cleaning(workbench.collect).run, due),
+        Timer("reconciling", settings.reconcile_s, reconciling.run, due),
         Timer("keeping to the limits of storage", settings.storage_s, Cleaning(workbench.keep_to_limits).run, due),
     ]
 

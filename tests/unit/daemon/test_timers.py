@@ -136,6 +136,21 @@ def test_a_limit_that_is_exceeded_and_what_failed_is_logged_once_until_it_is_ove
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("storage_s", [0, 60])
+def test_one_duty_names_the_limits(caplog: pytest.LogCaptureFixture, storage_s: float) -> None:
+    full = Leftover(kind="storage", name="home", action=LeftoverAction.KEPT, note="3 MiB more")
+
+    class Full:
+        def collect(self) -> Reconciliation:
+            return Reconciliation(dry_run=False, leftovers=(full,))
+
+        keep_to_limits = collect
+
+    for timer in make_cleaning_timers(Full(), ServeSettings(storage_s=storage_s)):  # type: ignore[arg-type]  # as above
+        timer.run_if_due(time.monotonic())
+    assert [record.getMessage() for record in caplog.records] == ["cleaning up, storage home: 3 MiB more"]
+
+
 def test_a_duty_that_takes_long_does_not_delay_those_that_have_a_time_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing a large clone, or a forge that does not answer."""
     monkeypatch.setattr(timers, "EXPIRE_S", 0.01)
