@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from sandbox.engine.protocol import EngineInformation
 from sandbox.engine.user_maps import find_first_ids
 from sandbox.errors import SandboxError
 from sandbox.files.disk_images import find_disk_obstacle
+from sandbox.files.disk_usage import FreeSpace
 from sandbox.files.idmap import IdMapping
 from sandbox.files.mount_points import find_file_system_type
 from sandbox.files.openat2 import require_openat2
@@ -39,7 +39,6 @@ from sandbox.store.quarantine import QuarantineNotes
 
 _OK, _WARN, _FAIL = ProbeLevel.OK, ProbeLevel.WARN, ProbeLevel.FAIL
 _GIB = 1024**3
-_MIN_FREE_BYTES = 5 * _GIB
 _LOW_FREE_BYTES = 20 * _GIB
 _IN_MEMORY = ("tmpfs", "ramfs")
 MIN_FREE_USERS = 256
@@ -74,15 +73,18 @@ def probe_host(
     info = _read_info(engine)
     reserved = read_reserved_ids(subordinate=not policy.users.mapped)
     overlay_obstacle = _find_overlay_obstacle(_nearest_existing(home), policy)
+    disk = settings.disk
+    floor_bytes = max(disk.min_free_bytes, disk.reserve_bytes)
+    floor_files = max(disk.min_free_files, disk.reserve_files)
     return (
         engine_probe(engine, info),
         *engine_probes(info, settings, policy, home),
         *image_probes(images),
         home_disk_probe(
-            disk_probe("disk: home", _nearest_existing(home), settings.disk.reserve_bytes),
+            disk_probe("disk: home", _nearest_existing(home), floor_bytes, floor_files, disk.reserve_bytes),
             _find_type(_nearest_existing(home)),
         ),
-        disk_probe("disk: engine", _find_engine_root(engine, info)),
+        disk_probe("disk: engine", _find_engine_root(engine, info), floor_bytes),
         uid_probe(
             os.geteuid(),
             policy,
@@ -359,18 +361,29 @@ def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:
     )
 
 
-def disk_probe(name: str, folder: Path | None, reserve_bytes: int = 0) -> Probe:
-    """Free space on the file system of `folder`; None: not on this host. `reserve_bytes`: only for closing and gc."""
+def disk_probe(name: str, folder: Path | None, floor_bytes: int, floor_files: int = 0, reserve_bytes: int = 0) -> Probe:
+    """Free space on the file system of `folder`; None: not on this host. `floor_bytes`, `floor_files`: what must stay
+    free; `reserve_bytes`: only for closing and gc.
+    """
     try:
-        free = shutil.disk_usage(folder).free if folder is not None else None
+        room = FreeSpace.of(folder) if folder is not None else None
     except OSError as error:
         return _warn(name, f"unknown: {error.strerror}", f"Check {folder}.")
-    if free is None:
+    if room is None:
         return _warn(name, "unknown", "Needs an engine on this host.")
+    free = room.free_bytes
     reserve = f"; {format_bytes(reserve_bytes)} of it are reserved for closing and gc" if reserve_bytes else ""
-    value = f"{format_bytes(free)} free at {folder}{reserve}"
-    if free < _MIN_FREE_BYTES:
-        return _fail(name, value, "Free at least 5 GiB: `sandbox gc`, then `docker system df`.")
+    few_files = room.free_files is not None and room.free_files < floor_files
+    files = f" and {room.free_files:,} files" if few_files else ""
+    value = f"{format_bytes(free)}{files} free at {folder}{reserve}"
+    if free < floor_bytes:
+        hint = (
+            f"{format_bytes(floor_bytes)} must stay free (disk.min_free_bytes): `sandbox gc`, then `docker system df`."
+        )
+        return _fail(name, value, hint)
+    if few_files:
+        hint = f"{floor_files:,} files must stay free (disk.min_free_files): delete many small files, or `sandbox gc`."
+        return _fail(name, value, hint)
     if free < _LOW_FREE_BYTES:
         return _warn(name, value, "Builds of large projects need more; 20 GiB is recommended.")
     return _ok(name, value)

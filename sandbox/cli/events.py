@@ -18,7 +18,9 @@ _SHOWN_NAMES = 5
 
 @click.command()
 @click.option("--follow", is_flag=True, help="Also print what happens from now on, until Ctrl-C.")
-@click.option("--limit", type=click.IntRange(0, 10_000), default=100, help="Maximum number of past events.")
+@click.option(
+    "--limit", type=click.IntRange(0, 10_000), default=100, show_default=True, help="Maximum number of past events."
+)
 @event_options
 @click.pass_obj
 def events(invocation: Invocation, follow: bool, limit: int) -> None:
@@ -58,7 +60,7 @@ def describe_operation(event: HomeEvent) -> str:
     """What was done, to which task, and what it is about: each name once."""
     entry = event.operation
     about = f" of {event.task_id}" if event.task_id else ""
-    names = [one_line(name) for name in entry.names if name and name != event.task_id]
+    names = [one_line(name) for name in event.list_names()]
     names = [name for name in names if not any(other.startswith(f"{name} ") for other in names)]  # test, test passed
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
     which = f" {', '.join(names[:_SHOWN_NAMES])}{more}" if names else ""

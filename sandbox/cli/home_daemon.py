@@ -32,7 +32,7 @@ _STOP_S = 30.0
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File with the bearer token for --http. Default: a generated token in the home.",
+    help="File with the bearer token for --http. Default: mcp-token in the home, made at first use.",
 )
 @click.option(
     "--approvals",
@@ -41,7 +41,9 @@ _STOP_S = 30.0
     help="auto: allow every call of agents without asking, for trusted automation.",
 )
 @click.option(
-    "--unit", type=click.Choice(["user", "system", "socket"]), help="Only print a unit for systemd, for this home."
+    "--unit",
+    type=click.Choice(["user", "system", "socket"]),
+    help="Only print a unit for systemd, for this home and with the options above.",
 )
 @click.option("--status", "shows", is_flag=True, help="Only say which daemon serves this home.")
 @click.option("--stop", "stops", is_flag=True, help="Only end the daemon that serves this home.")
@@ -58,20 +60,23 @@ def serve(
     """Serve this home until a signal: commands start faster, programs and agents connect to it.
 
     Commands on this home run in the daemon from then on, with the same result. It also serves MCP, a JSON API, events
-    and metrics, at a Unix socket in the home and with --http over the network, where each request needs the token.
+    and metrics, at a Unix socket in the home and with --http over the network, where each request needs the token. The
+    one in the home's file metrics-token opens /metrics only.
 
     Exits with 4 if another daemon serves the home, and --status with 1 if none serves it yet.
     """
     chosen = [name for name, value in instead.items() if value]
     if len(chosen) > 1:
         raise click.UsageError("Give only one of --status, --stop and --unit.")
+    if chosen == ["unit"]:
+        return _print_unit(invocation, instead["unit"], _list_options(address, token_file, approvals))
     if chosen:
-        return _INSTEAD[chosen[0]](invocation, instead[chosen[0]])
+        return _INSTEAD[chosen[0]](invocation)
     _run(invocation, address, token_file, approvals)
     return 0
 
 
-def _show(invocation: Invocation, _chosen: bool) -> int:
+def _show(invocation: Invocation) -> int:
     found = _find(_home(invocation))
     if found is None:
         invocation.emit({"daemon": None}, lambda: click.echo("No daemon serves this home."))
@@ -83,7 +88,7 @@ def _show(invocation: Invocation, _chosen: bool) -> int:
     return 1 if found.is_starting else 0
 
 
-def _stop(invocation: Invocation, _chosen: bool) -> int:
+def _stop(invocation: Invocation) -> int:
     home = _home(invocation)
     found = _find(home)
     if found is not None:
@@ -93,18 +98,31 @@ def _stop(invocation: Invocation, _chosen: bool) -> int:
     return 0
 
 
-def _print_unit(invocation: Invocation, kind: str) -> int:
+def _list_options(address: str | None, token_file: Path | None, approvals: str) -> list[str]:
+    """The options of a daemon as its service starts it. Raises: as its start would for the address."""
+    from sandbox.agent.transports.address import parse_address, require_loopback  # noqa: PLC0415 - lazy: as below
+
+    words = ["--approvals", approvals] if approvals != "policy" else []
+    if address is not None:
+        require_loopback(parse_address(address)[0], token_file)
+        words += ["--http", address]
+    return words if token_file is None else [*words, "--token-file", str(token_file.absolute())]
+
+
+def _print_unit(invocation: Invocation, kind: str, options: list[str]) -> int:
     from sandbox.daemon.units import make_unit  # noqa: PLC0415 - lazy: `--help` stays fast
     from sandbox.workbench.controller.callers import system_user  # noqa: PLC0415 - as above
 
+    if kind == "socket" and options:
+        raise click.UsageError(f"{options[0]} is for the service that the socket starts: --unit user or --unit system.")
     home = _home(invocation)
-    command = [sys.executable, "-I", "-m", "sandbox", "--home", str(home), "serve"]
+    command = [sys.executable, "-I", "-m", "sandbox", "--home", str(home), "serve", *options]
     text = make_unit(kind, home, command, system_user(os.environ).user)
     invocation.emit({"unit": text}, lambda: click.echo(text, nl=False))
     return 0
 
 
-_INSTEAD: dict[str, Callable[[Invocation, Any], int]] = {"shows": _show, "stops": _stop, "unit": _print_unit}
+_INSTEAD: dict[str, Callable[[Invocation], int]] = {"shows": _show, "stops": _stop}
 
 
 def _end(home: Path, found: DaemonRecord) -> None:
@@ -152,13 +170,11 @@ def _make_parts(
     from sandbox.daemon.preload import preload  # noqa: PLC0415 - as above
     from sandbox.daemon.receiver_settings import require_receivers  # noqa: PLC0415 - as above
     from sandbox.store.home import Home  # noqa: PLC0415 - as above
-    from sandbox.store.token_file import read_token  # noqa: PLC0415 - as above
 
     home = Home(_home(invocation))
     host, port = tcp.parse_address(address or "127.0.0.1:0")
     tcp.require_loopback(host, token_file)
-    token_path = token_file or home.root / tcp.TOKEN_FILE
-    token = read_token(token_path, create=token_file is None) if address else ""
+    token, metrics_token = _read_tokens(home.root, token_file) if address else ("", "")
     require_receivers(load_settings(home.root, os.environ).serve)  # HTTP would fail and start for ever
     program, daemon = preload(home.root, os.environb), os.getpid()
 
@@ -171,7 +187,9 @@ def _make_parts(
         with invocation.agent_workbench() as workbench, invocation.workbench() as person:
             surface = partial(make_agent, workbench, ServerOptions(approvals, None))
             controllers = Controllers(workbench, surface, person, Upgrade(program.origin, daemon))
-            return serve_http_process(controllers, HttpOptions(host, bound, token), HttpSockets(api, http))
+            return serve_http_process(
+                controllers, HttpOptions(host, bound, token, metrics_token), HttpSockets(api, http)
+            )
 
     return Parts(
         program=program,
@@ -180,6 +198,15 @@ def _make_parts(
         serve_http=serve_http,
         url=lambda http: "" if http is None else tcp.make_url(host, int(http.getsockname()[1])),
     )
+
+
+def _read_tokens(home: Path, token_file: Path | None) -> tuple[str, str]:
+    """Of agents, and of those who read metrics only."""
+    from sandbox.agent.transports.address import TOKEN_FILE  # noqa: PLC0415 - as above
+    from sandbox.store.token_file import read_metrics_token, read_token  # noqa: PLC0415 - as above
+
+    token = read_token(token_file or home / TOKEN_FILE, create=token_file is None)
+    return token, read_metrics_token(home, token)
 
 
 def _run(
@@ -200,10 +227,22 @@ def _run(
         daemon = Daemon(locked, _make_parts(invocation, address, token_file, approvals))
         where = f" at {daemon.url} - `sandbox dashboard` opens it in a browser" if daemon.url else ""
         note(f"serving {home.root}{where}; end with Ctrl-C or `sandbox serve --stop`")
+        if daemon.url:
+            note(_name_tokens(home.root, token_file))
         daemon.run()
     except BaseException:  # also an address that is in use
         remove_sockets(home.root, locked.inherited.activated)
         raise
+
+
+def _name_tokens(home: Path, token_file: Path | None) -> str:
+    from sandbox.agent.transports.address import TOKEN_FILE  # noqa: PLC0415 - as above
+    from sandbox.store.token_file import METRICS_TOKEN_FILE  # noqa: PLC0415 - as above
+
+    return (
+        f"agents and programs send the bearer token in {token_file or home / TOKEN_FILE}; "
+        f"the one in {home / METRICS_TOKEN_FILE} opens /metrics only"
+    )
 
 
 def _end_while_starting(_number: int, _frame: object) -> NoReturn:

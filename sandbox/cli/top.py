@@ -74,7 +74,9 @@ def _show_once(found: GuestTable) -> None:
 
 def _summarize(found: GuestTable) -> str:
     busy = sum(guest.busy for guest in found.guests)
-    parts = [f"{busy} running, {len(found.guests) - busy} idle, {found.waiting} waiting{_name_owners(found)}"]
+    spare = sum(guest.kind.value == "spare" for guest in found.guests)
+    idle = f"{len(found.guests) - busy - spare} idle, " + (f"{spare} spare, " if spare else "")
+    parts = [f"{busy} running, {idle}{found.waiting} waiting{_name_owners(found)}"]
     if found.memory_bytes is not None:
         parts.append(f"memory of all guests {_of(format_bytes(found.memory_bytes), found.memory_limit_bytes)}")
     return " - ".join(parts)
@@ -97,12 +99,18 @@ def _row(guest: Guest) -> list[str]:
     return [
         shorten_task_id(one_line(guest.owner or guest.container)),
         guest.kind.value if guest.service is None else f"{guest.kind.value} {one_line(guest.service)}",
-        one_line(", ".join(guest.check_ids)) or ("yes" if guest.busy else "idle"),
+        one_line(", ".join(guest.check_ids)) or _name_state(guest),
         f"{cpu} of {limit}",
         _of(memory, guest.memory_limit_bytes),
         f"{pids} of {guest.pids_limit or '-'}",
         "-" if guest.age_s is None else _format_age(guest.age_s),
     ]
+
+
+def _name_state(guest: Guest) -> str:
+    if guest.kind.value == "spare":
+        return "-"
+    return "yes" if guest.busy else "idle"
 
 
 def _of(used: str, limit: int | None) -> str:

@@ -3,7 +3,8 @@
 At the Unix socket it is our own user, as the kernel says; browsers cannot connect to it, so `Host` and `Origin` mean
 little there, and are replaced. At TCP anybody on this host may connect, and a browser may be made to: a name that an
 attacker controls can lead to 127.0.0.1 (DNS rebinding), and a page of another origin can send requests. So every
-request must name our address as its host, and no other origin; then it needs the token.
+request must name our address as its host, and no other origin; then it needs the token of agents, the session of a
+person, or, for `/metrics` alone, the token of those who watch the service.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 RIGHTS = "sandbox.rights"
-"""Key of a request's scope: `user`, `token`, `person` (a browser's session), or `none`."""
+"""Key of a request's scope: `user`, `token`, `person` (a browser's session), `metrics`, or `none`."""
+
+METRICS = "/metrics"
+"""The one path that the token for metrics opens."""
 
 OPEN_PATHS = frozenset({"/healthz", "/login", "/static/style.css", "/static/live.js", "/static/icon.svg"})
 """What needs no token: it does not depend on the home, or has a secret of its own."""
@@ -29,6 +33,7 @@ _NO_TOKEN = PlainTextResponse(
     401,
     {"www-authenticate": "Bearer", **_CLOSE},
 )
+_ONLY_METRICS = PlainTextResponse(f"The token of this request opens {METRICS} only.\n", 403, _CLOSE)
 _REPLACED = {b"host", b"origin"}
 
 
@@ -47,12 +52,20 @@ class OurUser:
 
 
 class Network:
-    """Requests at TCP. `is_person`: whether a request has a session that a person opened in a browser."""
+    """Requests at TCP. `is_person`: whether a request has a session that a person opened in a browser.
+    `metrics_token`: '' for none.
+    """
 
     def __init__(
-        self, app: ASGIApp, authorities: Sequence[str], token: str, is_person: Callable[[Scope], bool]
+        self,
+        app: ASGIApp,
+        authorities: Sequence[str],
+        token: str,
+        is_person: Callable[[Scope], bool],
+        metrics_token: str = "",
     ) -> None:
-        self._app, self._token, self._is_person = app, token.encode(), is_person
+        self._app, self._is_person = app, is_person
+        self._token, self._metrics_token = token.encode(), metrics_token.encode()
         self._hosts = frozenset(authority.encode() for authority in authorities)
         self._origins = frozenset(b"http://" + host for host in self._hosts)
 
@@ -64,17 +77,36 @@ class Network:
             await _WRONG_HOST(scope, receive, send)
         elif any(origin not in self._origins for origin in _values(scope, b"origin")):
             await _WRONG_ORIGIN(scope, receive, send)
-        elif (rights := self._find_rights(scope)) != "none" or scope["path"] in OPEN_PATHS:
+        elif self._may_ask(rights := self._find_rights(scope), scope["path"]):
             await self._app({**scope, RIGHTS: rights}, receive, send)
+        elif rights == "metrics":
+            await _ONLY_METRICS(scope, receive, send)
         else:
             await _NO_TOKEN(scope, receive, send)
 
+    @staticmethod
+    def _may_ask(rights: str, path: str) -> bool:
+        if path in OPEN_PATHS:
+            return True
+        return path == METRICS if rights == "metrics" else rights != "none"
+
     def _find_rights(self, scope: Scope) -> str:
-        given = _values(scope, b"authorization")
-        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-        if self._token and scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token):
+        given = _bearer_token(scope)
+        if _is_same(given, self._token):
             return "token"
-        return "person" if self._is_person(scope) else "none"
+        if self._is_person(scope):
+            return "person"
+        return "metrics" if _is_same(given, self._metrics_token) else "none"
+
+
+def _bearer_token(scope: Scope) -> bytes:
+    given = _values(scope, b"authorization")
+    scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+def _is_same(given: bytes, wanted: bytes) -> bool:
+    return bool(wanted) and hmac.compare_digest(given, wanted)
 
 
 def _values(scope: Scope, name: bytes) -> list[bytes]:

@@ -62,9 +62,10 @@ def read_home(person: Workbench) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class EventGroup:
-    """One event, or changes of rules that followed each other: a new version may change ten profiles at once.
+    """One event, or changes of rules or cleanings that followed each other: a new version may change ten profiles at
+    once, and most cleanings find little.
 
-    `names`: of all of them, without the task's own id.
+    `names`: of all of them, as `HomeEvent.list_names`.
     """
 
     newest: HomeEvent
@@ -76,7 +77,7 @@ def group_events(events: Sequence[HomeEvent]) -> list[EventGroup]:
     """In the order of `events`, the newest first. Pure."""
     groups: list[EventGroup] = []
     for event in events:
-        names = tuple(name for name in event.operation.names if name != event.task_id)
+        names = event.list_names()
         before = groups[-1] if groups else None
         if before is not None and _is_more_of(before.newest, event):
             groups[-1] = EventGroup(before.newest, before.count + 1, before.names + names)
@@ -87,7 +88,7 @@ def group_events(events: Sequence[HomeEvent]) -> list[EventGroup]:
 
 def _is_more_of(newer: HomeEvent, event: HomeEvent) -> bool:
     one, other = newer.operation, event.operation
-    return one.operation == other.operation == OPERATION and one.result == other.result
+    return one.operation == other.operation and one.operation in {OPERATION, "gc"} and one.result == other.result
 
 
 def is_out_of_reach(place: TaskPlace | None) -> bool:

@@ -19,7 +19,7 @@ from sandbox.agent.transports.body_room import BodyRoom
 from sandbox.daemon.browser_sessions import LoopbackPort, Sessions
 from sandbox.daemon.dashboard import Dashboard, show_error
 from sandbox.daemon.event_stream import EventHub, stream_events
-from sandbox.daemon.guards import RIGHTS, Network, OurUser
+from sandbox.daemon.guards import METRICS, RIGHTS, Network, OurUser
 from sandbox.daemon.late_mcp import LateMcp
 from sandbox.daemon.metrics import make_endpoint
 from sandbox.daemon.served_home import Controllers, HttpOptions
@@ -48,15 +48,14 @@ def make_applications(controllers: Controllers, hub: EventHub, options: HttpOpti
     routes = [
         Route("/mcp", mcp),
         Route("/healthz", show_health),
-        Route("/metrics", make_endpoint(agent.workbench)),
+        Route(METRICS, make_endpoint(agent.workbench)),
         Route(f"{PREFIX}/events", partial(stream_events, hub)),
         *make_api_routes(agent),
         *dashboard.routes(),
     ]
     app = Starlette(routes=routes, lifespan=mcp.lifespan, exception_handlers={HTTPException: show_http_error})
-    network = Network(
-        BodyRoom(app), [*authorities, pages], options.token, partial(_is_person, sessions, pages.encode())
-    )
+    is_person = partial(_is_person, sessions, pages.encode())
+    network = Network(BodyRoom(app), [*authorities, pages], options.token, is_person, options.metrics_token)
     return Applications(OurUser(app, authorities[0]), network)
 
 

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """`host`, `port`: of the TCP listener; `token`: what its clients must send, '' without a listener."""
+    """`host`, `port`: of the TCP listener; `token`: what its clients must send, `metrics_token`: what is enough for
+    `/metrics`; '' without a listener.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
     token: str = ""
+    metrics_token: str = ""
 
 
 @dataclass(frozen=True)

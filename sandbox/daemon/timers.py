@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from sandbox.config import ServeSettings
 from sandbox.errors import SandboxError
-from sandbox.models import TaskStatus
+from sandbox.models import LeftoverAction, Reconciliation, TaskStatus
 from sandbox.workbench import Workbench
 
 _log = logging.getLogger(__name__)
@@ -82,6 +82,32 @@ class PoolFilling:
         self._seen, self._logged = reasons, lasting
 
 
+class Cleaning:
+    """Cleans up. What failed, and which limit of storage is exceeded, is logged once, until it is no longer so: else
+    the first sign of it would be a check that is refused. `names_limits`: no other duty names the limits.
+    """
+
+    def __init__(self, clean: Callable[[], Reconciliation], *, names_limits: bool = True) -> None:
+        self._clean, self._names_limits = clean, names_limits
+        self._logged = set[tuple[str, str]]()
+
+    def run(self) -> None:
+        """One round."""
+        leftovers = self._clean().leftovers
+        wrong = {
+            (left.kind, left.name): left.note
+            for left in leftovers
+            if left.action is LeftoverAction.FAILED
+            or (self._names_limits and (left.kind, left.action) == ("storage", LeftoverAction.KEPT))
+        }
+        for name in sorted(wrong.keys() - self._logged):
+            _log.warning("cleaning up, %s %s: %s", *name, wrong[name])
+        self._logged = set(wrong)
+        for left in leftovers:
+            if left.action is LeftoverAction.REMOVED:
+                _log.info("cleaning up, %s %s was removed: %s", left.kind, left.name, left.note)
+
+
 def start_timers(timers: list[list[Timer]], ending: threading.Event, look_s: float = _LOOK_S) -> list[threading.Thread]:
     """Do what is due until `ending` is set, in a thread for each list."""
     threads = [
@@ -95,9 +121,10 @@ def start_timers(timers: list[list[Timer]], ending: threading.Event, look_s: flo
 def make_cleaning_timers(workbench: Workbench, settings: ServeSettings, first_s: float = 0.0) -> list[Timer]:
     """What keeps a home from growing. `first_s`: how long after this call they are done for the first time."""
     due = time.monotonic() + first_s
+    reconciling = Cleaning(workbench.collect, names_limits=not settings.storage_s)
     return [
-        Timer("reconciling", settings.reconcile_s, workbench.collect, due),
-        Timer("keeping to the limits of storage", settings.storage_s, workbench.keep_to_limits, due),
+        Timer("reconciling", settings.reconcile_s, reconciling.run, due),
+        Timer("keeping to the limits of storage", settings.storage_s, Cleaning(workbench.keep_to_limits).run, due),
     ]
 
 

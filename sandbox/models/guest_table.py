@@ -13,6 +13,7 @@ class GuestKind(StrEnum):
     """What a guest is for."""
 
     TASK = "task"  # kept between the checks of a task
+    SPARE = "spare"  # made ahead, for a task that will take it over
     CLEAN_ROOM = "clean-room"
     SERVICE = "service"
     FETCH = "fetch"  # downloads packages; runs no foreign code

@@ -22,6 +22,10 @@ class HomeEventKind(StrEnum):
     REPOSITORY = "repository"  # all else that concerns no task
 
 
+_CLEANINGS = ("gc", "layers-gc")
+_LEFT_ALONE = ("kept ", "busy ")
+
+
 class HomeEvent(SparseModel):
     """One entry of a journal. `id`: the journal and the place in it, such as `home/12`. Fields without a value are left
     out.
@@ -32,3 +36,10 @@ class HomeEvent(SparseModel):
     kind: HomeEventKind
     task_id: TaskId | None = None
     operation: JournalEntry
+
+    def list_names(self) -> tuple[str, ...]:
+        """What it is about, without the task's own id; of a cleaning what it did."""
+        entry = self.operation
+        if entry.operation in _CLEANINGS:
+            return tuple(fact for fact in entry.facts.values() if not fact.startswith(_LEFT_ALONE))
+        return tuple(name for name in entry.names if name and name != self.task_id)

@@ -49,7 +49,8 @@ _ALLOWED_BEFORE_PREPARE = {
     "profiles",
     "repositories",
 }
-_ALLOWED_BEFORE_PREPARE |= {"gitmask", "hosts", "init", "instance", "mcp-token", "quarantine", "releases", "serve"}
+_ALLOWED_BEFORE_PREPARE |= {"gitmask", "hosts", "init", "instance", "mcp-token", "metrics-token"}
+_ALLOWED_BEFORE_PREPARE |= {"quarantine", "releases", "serve"}
 
 
 def default_home(environ: Mapping[str, str]) -> Path:

@@ -5,11 +5,28 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from sandbox.credentials import require_private, unsafe_secret_error
+from sandbox.credentials import require_private
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.home import Home, write_atomically
 
 MIN_TOKEN_CHARS = 32
+METRICS_TOKEN_FILE = "metrics-token"  # noqa: S105 - the name of a file
+
+
+def read_metrics_token(home: Path, token: str) -> str:
+    """Read the home's token for `/metrics`, made at first use. `token`: of agents, which opens more.
+
+    Raises: `policy_violation` as `read_token`, and if both are the same.
+    """
+    path = home / METRICS_TOKEN_FILE
+    found = read_token(path, create=True)
+    if found == token:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The token in {path} is also that of agents, so who reads metrics could act as one",
+            hint=f"Remove {path}: another one is made.",
+        )
+    return found
 
 
 def read_token(path: Path, *, create: bool) -> str:
@@ -26,5 +43,9 @@ def read_token(path: Path, *, create: bool) -> str:
             ErrorCode.INVALID_INPUT, f"The secret in {path} cannot be read", details=str(error)
         ) from error
     if len(token) < MIN_TOKEN_CHARS:
-        raise unsafe_secret_error(path, f"its token has fewer than {MIN_TOKEN_CHARS} characters")
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The token in {path} has fewer than {MIN_TOKEN_CHARS} characters",
+            hint=f"Make one: openssl rand -hex 32 > {path}",
+        )
     return token

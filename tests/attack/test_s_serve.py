@@ -1,4 +1,4 @@
-"""S115, S116, S118, S119: the daemon's sockets and its HTTP server."""
+"""S115, S116, S118, S119, S184: the daemon's sockets and its HTTP server."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -320,6 +321,43 @@ def test_s116_every_path_needs_the_token_our_host_and_our_origin(daemon: Running
         assert _get(daemon, path, authorization=bearer, origin="null") == 403
     assert _get(daemon, "/healthz") == 200
     assert _get(daemon, "/healthz", host=f"attacker.example:{port}") == 421, "a rebound name learns nothing"
+
+
+_SAME_TO_SOME = (
+    "/metrics/",
+    "//metrics",
+    "/Metrics",
+    "/metrics/..",
+    "/metrics/../healthz",
+    "/metrics%00",
+    "/metrics%2f..",
+)
+_OTHERS = ("/", "/mcp", "/api", "/api/v1/events", "/api/v1/openapi.json", "/tasks/x", "/approvals/x", "/dashboard/link")
+
+
+def _ask(daemon: RunningDaemon, method: str, path: str, token: str) -> int:
+    """As it is written: a client would normalize the path."""
+    with closing(HTTPConnection("127.0.0.1", int(daemon.record.url.rpartition(":")[2]), timeout=60)) as connection:
+        connection.request(method, path, headers={"authorization": f"Bearer {token}"})
+        return connection.getresponse().status
+
+
+def test_s184_the_token_for_metrics_opens_nothing_but_metrics(daemon: RunningDaemon, token: str) -> None:
+    """Control: the token of agents gets past the same check for every path."""
+    path = daemon.home / "metrics-token"
+    assert path.stat().st_mode & 0o777 == 0o600
+    metrics = path.read_text()
+    assert [_ask(daemon, "GET", one, metrics) for one in ("/metrics", "/healthz")] == [200, 200]
+    assert _ask(daemon, "GET", "/metrics", f"{metrics[:-1]}x") == 401
+    with httpx2.Client(timeout=60, headers={"authorization": f"Bearer {token}"}) as client:
+        tools = list(client.get(f"{daemon.record.url}/api/v1/openapi.json").json()["paths"])
+    assert len(tools) > 10
+    for one in (*tools, *_OTHERS, *_SAME_TO_SOME, "/?/metrics", "/mcp?path=/metrics#/metrics"):
+        for method in ("GET", "POST", "DELETE"):
+            assert _ask(daemon, method, one, metrics) == 403, (method, one)
+    assert _ask(daemon, "POST", "/metrics", metrics) == 405
+    assert _ask(daemon, "POST", "/api/v1/space_repo_list", token) == 200
+    assert all(_ask(daemon, "POST", one, token) not in {401, 403} for one in (*tools, *_SAME_TO_SOME))
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import docker
 import pytest
 
 from sandbox import capabilities as c
-from sandbox.config import ContainerSettings, ProfileSettings, Settings, WorkspaceSettings
+from sandbox.config import ContainerSettings, DiskSettings, ProfileSettings, Settings, WorkspaceSettings
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.guest_group import GuestGroup
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.disk_usage import FreeSpace
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy, UserIds
 from sandbox.store.home import Home
@@ -65,8 +64,8 @@ def by_name(probes: tuple[Probe, ...]) -> dict[str, Probe]:
     return {probe.name: probe for probe in probes}
 
 
-def run(answer: DockerEngine | SandboxError, home: Path) -> dict[str, Probe]:
-    return by_name(c.probe_host(answer, Settings(), home, policy=POLICY, git_version="git version 2.50.1"))
+def run(answer: DockerEngine | SandboxError, home: Path, settings: Settings | None = None) -> dict[str, Probe]:
+    return by_name(c.probe_host(answer, settings or Settings(), home, policy=POLICY, git_version="git version 2.50.1"))
 
 
 def test_lines_of_a_working_host(tmp_path: Path) -> None:
@@ -273,17 +272,40 @@ def test_stale_variant_names_the_command_that_makes_variants() -> None:
     assert "sandbox images build python --wheelhouse FILE --as python-acme" in probe.hint
 
 
-@pytest.mark.parametrize(("free_gib", "level"), [(2, FAIL), (10, WARN), (100, OK)])
-def test_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_gib: int, level: ProbeLevel) -> None:
-    usage = SimpleNamespace(free=free_gib * 1024**3)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    assert c.disk_probe("disk: home", tmp_path).level is level
+@pytest.mark.parametrize(
+    ("free_gib", "floor_gib", "level"), [(1, 2, FAIL), (3, 2, WARN), (3, 4, FAIL), (1, 0, WARN), (100, 2, OK)]
+)
+def test_the_disk_fails_below_the_configured_floor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_gib: int, floor_gib: int, level: ProbeLevel
+) -> None:
+    leave_free(monkeypatch, free_gib, None)
+    settings = Settings(disk=DiskSettings(min_free_bytes=floor_gib * 1024**3))
+    for name in ("disk: home", "disk: engine"):
+        probe = run(engine(INFO | {"DockerRootDir": str(tmp_path)}), tmp_path / "home", settings)[name]
+        assert probe.level is level, name
+        assert level is not FAIL or f"{floor_gib} GiB" in probe.hint
+
+
+@pytest.mark.parametrize(("free", "level"), [(9_999, FAIL), (10_000, OK), (None, OK)])
+def test_the_home_also_needs_room_for_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int | None, level: ProbeLevel
+) -> None:
+    """Control: of the engine's disk no setting speaks."""
+    leave_free(monkeypatch, 100, free)
+    probes = run(engine(INFO | {"DockerRootDir": str(tmp_path)}), tmp_path / "home")
+    assert (probes["disk: home"].level, probes["disk: engine"].level) == (level, OK)
+    assert level is OK or "disk.min_free_files" in probes["disk: home"].hint
+    assert level is OK or "and 9,999 files free" in probes["disk: home"].value
+
+
+def leave_free(monkeypatch: pytest.MonkeyPatch, free_gib: int, free_files: int | None) -> None:
+    monkeypatch.setattr(FreeSpace, "of", lambda _: FreeSpace(0, 0, free_gib * 1024**3, free_files))
 
 
 def test_disk_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
-    assert c.disk_probe("disk", tmp_path / "missing").value == "unknown: No such file or directory"
-    assert c.disk_probe("disk", None).level is WARN
-    assert c.disk_probe("disk: home", tmp_path, 64 * 2**20).value.endswith(
+    assert c.disk_probe("disk", tmp_path / "missing", 0).value == "unknown: No such file or directory"
+    assert c.disk_probe("disk", None, 0).level is WARN
+    assert c.disk_probe("disk: home", tmp_path, 0, 0, 64 * 2**20).value.endswith(
         "; 64 MiB of it are reserved for closing and gc"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def parse_address(address: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT` or `[HOST]:PORT`. Raises: `invalid_input`."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not host or "/" in host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"{address[:100]!r} is not an address",
@@ -26,13 +27,28 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def require_loopback(host: str, token_file: Path | None) -> None:
-    """Raises: `invalid_input` for an address that other machines can reach, without a token that was chosen for it."""
+    """Raises: `invalid_input` for an address that other machines can reach, without a token that was chosen for it;
+    for one that stands for all of this host, because requests must name the address that is served.
+    """
     if not is_loopback(host) and token_file is None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"{host} can be reached from other machines",
             hint="Use 127.0.0.1, or give the file with the clients' token by --token-file; put a TLS proxy in front.",
         )
+    if _stands_for_all(host):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{host} stands for every address of this host, and no client asks for a server of that name",
+            hint="Give the address or the name that clients use: requests that name another one are refused.",
+        )
+
+
+def _stands_for_all(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def list_authorities(host: str, port: int) -> list[str]:

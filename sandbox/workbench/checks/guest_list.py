@@ -62,7 +62,7 @@ def _describe(home: Home, guest: ContainerSummary, usage: GuestUsage, at: dateti
     checks = (check,) if check else _list_running_checks(home, owner) if not run_id and owner else ()
     return Guest(
         container=guest.name,
-        kind=_find_kind(guest),
+        kind=_find_kind(home, guest),
         busy=guest.running and (run_id is not None or bool(checks)),
         owner=owner,
         run_id=run_id,
@@ -74,7 +74,7 @@ def _describe(home: Home, guest: ContainerSummary, usage: GuestUsage, at: dateti
     )
 
 
-def _find_kind(guest: ContainerSummary) -> GuestKind:
+def _find_kind(home: Home, guest: ContainerSummary) -> GuestKind:
     for label, kind in (
         (SERVICE_LABEL, GuestKind.SERVICE),
         (FETCH_LABEL, GuestKind.FETCH),
@@ -83,7 +83,8 @@ def _find_kind(guest: ContainerSummary) -> GuestKind:
         (TASK_LABEL, GuestKind.TASK),
     ):
         if label in guest.labels:
-            return kind
+            is_spare = kind is GuestKind.TASK and home.spare_mark(guest.labels[label]).exists()
+            return GuestKind.SPARE if is_spare else kind
     return GuestKind.OTHER
 
 

@@ -119,4 +119,11 @@ def _require_owner(home: Home, owner_id: str) -> None:
     except SandboxError as error:
         if owner_id.startswith("run-"):
             raise runs.no_such_run_error(owner_id) from error
-        raise
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"There is no task, run or repository '{owner_id[:100]}'",
+            details=error.details,
+            hint="`sandbox task list` and `sandbox repo list` show what has runs; `sandbox check runs TASK` lists all",
+        ) from error

@@ -39,7 +39,7 @@ _REMOVAL = {
     StorageKind.LOGS: "beyond keep.runs and keep.logs_bytes, or beyond a limit",
     StorageKind.ARTIFACTS: "after keep.artifacts_days, or beyond a limit",
     StorageKind.VERDICTS: "beyond keep.verdicts, or beyond a limit",
-    StorageKind.JOURNALS: "never: a journal is a chain",
+    StorageKind.JOURNALS: "in part never: it is a chain; after keep.journals_days if its task was removed",
     StorageKind.QUARANTINE: "after keep.quarantine_days, if the new clone has all its commits",
     StorageKind.ROOMS: "at the end of their checks",
     StorageKind.WORKSPACES: f"by their release; {_ONLY_HERE}",

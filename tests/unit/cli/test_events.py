@@ -14,11 +14,12 @@ TASK = "task-00000000-0000-0000-0000-000000000000"
 APPROVAL = f"apr-{'a' * 26}"
 
 
-def made(operation: str, *names: str) -> HomeEvent:
+def made(operation: str, *names: str, **facts: str) -> HomeEvent:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     entry = JournalEntry(
-        at=at, actor=Actor.CLI, operation=operation, names=names, arguments=sha256_of(b""), result="ok", duration_s=0
-    )
+        at=at, actor=Actor.CLI, operation=operation, names=names, arguments=sha256_of(b""), result="ok", duration_s=0,
+        facts=facts,
+    )  # fmt: skip
     return HomeEvent(id="x/1", at=at, kind=HomeEventKind.TASK, task_id=TASK, operation=entry)
 
 
@@ -40,3 +41,9 @@ def made(operation: str, *names: str) -> HomeEvent:
 )
 def test_a_line_names_each_thing_once(operation: str, names: list[str], line: str) -> None:
     assert describe_operation(made(operation, *names)) == line
+
+
+def test_a_cleaning_says_what_it_removed() -> None:
+    event = made("gc", a="removed closed task x", b="kept storage home", c="busy clone y", d="failed look z")
+    assert describe_operation(event) == f"gc of {TASK} removed closed task x, failed look z"
+    assert describe_operation(made("check", "test", a="removed x")) == f"check of {TASK} test", "the control"

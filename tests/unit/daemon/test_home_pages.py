@@ -65,11 +65,11 @@ def test_a_worker_that_does_not_answer_delays_the_page_by_a_moment(monkeypatch: 
 TASK = "task-12345678-1111-4222-8333-123456789abc"
 
 
-def made_event(journal: str, operation: str, *names: str, result: str = "ok") -> HomeEvent:
+def made_event(journal: str, operation: str, *names: str, result: str = "ok", **facts: str) -> HomeEvent:
     at, digest = datetime(2026, 1, 2, tzinfo=UTC), "sha256:" + "0" * 64
     entry = JournalEntry(
         seq=1, prev=digest, at=at, actor=Actor.CLI, operation=operation, arguments=digest, names=names, result=result,
-        duration_s=0.0,
+        duration_s=0.0, facts=facts,
     )  # fmt: skip
     return make_event(journal, entry)
 
@@ -95,6 +95,12 @@ def test_changes_of_rules_in_a_row_are_one_line_and_other_events_one_each() -> N
         ("trust", 1, ("repo-one",)),
         ("trust", 1, ("repo-two",)),
     ]
+
+
+def test_cleanings_in_a_row_are_one_line_with_what_they_removed() -> None:
+    facts: tuple[dict[str, str], ...] = ({"1": "removed layer x"}, {"1": "kept storage home"}, {})
+    [found] = group_events([made_event("home", "gc", **one) for one in facts])
+    assert (found.count, found.names) == (3, ("removed layer x",))
 
 
 def test_each_name_of_a_line_is_on_the_page() -> None:

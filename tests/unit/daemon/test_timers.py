@@ -12,6 +12,7 @@ from sandbox.config import ServeSettings
 from sandbox.daemon import timers
 from sandbox.daemon.timers import Timer, make_cleaning_timers, make_timers, run_timers, start_timers
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Leftover, LeftoverAction, Reconciliation
 from sandbox.models.spare_pool import Pool
 from sandbox.workbench import Workbench
 
@@ -62,11 +63,13 @@ class Recorded:
     def expire_approvals(self) -> None:
         self._note("expire")
 
-    def collect(self) -> None:
+    def collect(self) -> Reconciliation:
         self._note("collect")
+        return Reconciliation(dry_run=False, leftovers=())
 
-    def keep_to_limits(self) -> None:
+    def keep_to_limits(self) -> Reconciliation:
         self._note("storage")
+        return Reconciliation(dry_run=False, leftovers=())
 
     def fill_pool(self) -> Pool:
         self._note("pool")
@@ -113,6 +116,39 @@ def test_why_the_pool_stays_empty_is_logged_once(caplog: pytest.LogCaptureFixtur
     while turns:
         filling.fill()
     assert [record.getMessage() for record in caplog.records] == ["a spare task is missing: no image"]
+
+
+def test_a_limit_that_is_exceeded_and_what_failed_is_logged_once_until_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Control: what is kept for another reason, is in use, or went, is none."""
+    full = Leftover(kind="storage", name="home", action=LeftoverAction.KEPT, note="3 MiB more")
+    more = Leftover(kind="storage", name="home", action=LeftoverAction.KEPT, note="4 MiB more")
+    failed = Leftover(kind="look", name="dead containers", action=LeftoverAction.FAILED, note="no engine")
+    rest = [Leftover(kind="clone", name=one.value, action=one) for one in LeftoverAction if one.value != "failed"]
+    turns = [[full, *rest], [more, failed, *rest], rest, [failed]]
+    cleaning = timers.Cleaning(lambda: Reconciliation(dry_run=False, leftovers=tuple(turns.pop(0))))
+    while turns:
+        cleaning.run()
+    look = "cleaning up, look dead containers: no engine"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "cleaning up, storage home: 3 MiB more", look, look,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("storage_s", [0, 60])
+def test_one_duty_names_the_limits(caplog: pytest.LogCaptureFixture, storage_s: float) -> None:
+    full = Leftover(kind="storage", name="home", action=LeftoverAction.KEPT, note="3 MiB more")
+
+    class Full:
+        def collect(self) -> Reconciliation:
+            return Reconciliation(dry_run=False, leftovers=(full,))
+
+        keep_to_limits = collect
+
+    for timer in make_cleaning_timers(Full(), ServeSettings(storage_s=storage_s)):  # type: ignore[arg-type]  # as above
+        timer.run_if_due(time.monotonic())
+    assert [record.getMessage() for record in caplog.records] == ["cleaning up, storage home: 3 MiB more"]
 
 
 def test_a_duty_that_takes_long_does_not_delay_those_that_have_a_time_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:

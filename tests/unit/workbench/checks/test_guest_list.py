@@ -9,7 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sandbox.cli.top import _summarize
+from sandbox.cli.top import _row, _summarize
 from sandbox.engine.container_labels import (
     CHECK_LABEL,
     FETCH_LABEL,
@@ -57,6 +57,31 @@ def test_guests_are_told_with_what_runs_in_them(tmp_path: Path) -> None:
     }
     assert list(found)[-1] == "idle"
     assert [guest.tenant for guest in found.values()] == [None, None, None, "acme"]
+
+
+def test_a_spare_is_no_idle_task(tmp_path: Path) -> None:
+    with closing(build_services(tmp_path / "home", {}, allow_file=True)) as services:
+        engine = MemoryEngine(QuarantineNotes(services.home.quarantine))
+        as_protocol: ContainerEngine = engine
+        services.__dict__["engine"] = services.__dict__["guest_engine"] = as_protocol
+        services.__dict__["engine_facts"] = {}
+        ours = {INSTANCE_LABEL: services.home.instance_id}
+        for name, task in (("spare", ONE), ("idle", OTHER)):
+            engine.add_container(name, ours | {TASK_LABEL: task})
+        services.home.spare_mark(ONE).parent.mkdir(exist_ok=True)
+        services.home.spare_mark(ONE).touch()
+        before = list_guests(services)
+        services.home.spare_mark(ONE).unlink()  # as it is taken over
+        after = list_guests(services)
+    assert {guest.container: guest.kind for guest in before.guests} == {
+        "spare": GuestKind.SPARE,
+        "idle": GuestKind.TASK,
+    }
+    assert {_row(guest)[2] for guest in before.guests if guest.container == "spare"} == {"-"}
+    assert (_summarize(before).split(" - ")[0], _summarize(after).split(" - ")[0]) == (
+        "0 running, 1 idle, 1 spare, 0 waiting",
+        "0 running, 2 idle, 0 waiting",
+    )
 
 
 def test_cpu_time_since_the_look_before_is_a_rate(tmp_path: Path) -> None:

@@ -167,6 +167,7 @@ def test_an_owner_is_a_task_or_a_repository(past: Past) -> None:
             with pytest.raises(SandboxError) as caught:
                 attempt(owner)
             assert caught.value.code is ErrorCode.NOT_FOUND, owner
+    assert caught.value.brief == "There is no task, run or repository 'nobody'"
 
 
 def test_a_log_that_is_gone_and_a_task_without_runs_say_so(past: Past) -> None:

@@ -1,0 +1,33 @@
+"""`sandbox serve --unit` prints the daemon that its options describe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from devtools.command import Command
+
+
+def test_a_unit_starts_the_daemon_with_the_options_beside_it(tmp_path: Path) -> None:
+    sandbox = Command(tmp_path / "home")
+    options = ("--http", "127.0.0.1:8765", "--token-file", str(tmp_path / "token"), "--approvals", "auto")
+    for kind in ("user", "system"):
+        [line] = [one for one in sandbox.ok("serve", "--unit", kind, *options)["unit"].splitlines() if "Exec" in one][
+            :1
+        ]
+        for option, value in zip(options[::2], options[1::2], strict=True):
+            assert f" {option} {value}" in line
+        assert "--http" not in sandbox.ok("serve", "--unit", kind)["unit"], "the control"
+
+
+def test_an_address_that_the_daemon_would_refuse_is_in_no_unit(tmp_path: Path) -> None:
+    ended = Command(tmp_path / "home")("serve", "--unit", "user", "--http", "0.0.0.0:8765")
+    assert ended.code != 0
+    assert "--token-file" in ended.stderr
+
+
+def test_the_unit_of_sockets_has_no_options(tmp_path: Path) -> None:
+    sandbox = Command(tmp_path / "home")
+    assert "commands.sock" in sandbox.ok("serve", "--unit", "socket")["unit"]
+    ended = sandbox("serve", "--unit", "socket", "--http", "127.0.0.1:8765")
+    assert ended.code != 0
+    assert "--unit user" in ended.stderr
