@@ -1,4 +1,5 @@
-"""Tests from what runners of JavaScript print for people: `node --test` and borp, mocha, jest, AVA. Guest data.
+"""Tests from what runners of JavaScript print for people: `node --test`, borp, mocha, jest, AVA; of vitest, jasmine and
+uvu only the sums. Guest data.
 
 Each prints sums at its end, and they are the counts. A line with a mark names a test, the lines above it with less
 indentation its suites. Where more lines have the mark of an outcome than the sums count, a program under test prints it
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sandbox.checks.collected import MOST_RESULTS, clip_text
@@ -28,8 +29,10 @@ _LATER = re.compile(r" # (?:SKIP|TODO)\b.*", re.IGNORECASE)
 _SUM = re.compile(r"ℹ (tests|pass|fail|cancelled|skipped|todo) (\d{1,9})$")
 _MOCHA_SUM = re.compile(r"  (\d{1,9}) (passing|pending|failing)(?: \([\w.]{1,20}\))?$")
 _AVA_SUM = re.compile(r"  (\d{1,9}) tests? (passed|failed|skipped|todo)$")
-_JEST_SUM = re.compile(r"Tests: +(\d.{0,200}), \d{1,9} total$")
+_JEST_SUM = re.compile(r"(?:Tests: +(\d.{0,200}), \d{1,9} total| +Tests  (\d.{0,200}) \(\d{1,9}\))$")  # or vitest
 _JEST_PART = re.compile(r"(\d{1,9}) (failed|skipped|todo|passed)")
+_JASMINE_SUM = re.compile(r"(\d{1,9}) specs?, (\d{1,9}) failures?(?:, (\d{1,9}) pending specs?)?$")
+_UVU_SUM = re.compile(r"  (Total|Passed|Skipped): +(\d{1,9})$")
 _NODE_FAILURE = re.compile(r"test at (\S{1,200}):(\d{1,7}):\d{1,7}$")
 _MOCHA_FAILURE = re.compile(r"  \d{1,6}\) (\S.*)")
 _JEST_FAILURE = re.compile(r"  ● (?!Console$)(\S.*)")
@@ -104,6 +107,7 @@ class _RunnerOutput:
         self.sums: Counter[TestOutcome] = Counter()
         self.has_sum = False
         self._says_passed = True
+        self._total = 0  # of uvu, whose other sums follow
         self._suites: list[tuple[int, str]] = []
         self._has_arrows = False  # node's runner: only lines with one are suites
         self._is_over = False  # the list of failures follows
@@ -122,6 +126,7 @@ class _RunnerOutput:
             self._take_suite(line)
 
     def _take_sum(self, line: str) -> bool:
+        counts: Sequence[tuple[str | int, str]]
         if found := _SUM.match(line):
             counts = [(found[2], found[1])]
         elif found := _MOCHA_SUM.match(line):
@@ -130,7 +135,12 @@ class _RunnerOutput:
             counts = [(found[1], found[2])]
             self._says_passed &= found[2] != "failed"  # then AVA does not say how many passed
         elif found := _JEST_SUM.match(line):
-            counts = _JEST_PART.findall(found[1])
+            counts = _JEST_PART.findall(found[1] or found[2])
+        elif found := _JASMINE_SUM.match(line):
+            specs, failed, pending = (int(count or 0) for count in found.groups())
+            counts = [(max(specs - failed - pending, 0), "passed"), (failed, "failed"), (pending, "pending")]
+        elif found := _UVU_SUM.match(line):
+            counts = self._count_of_uvu(found[1], int(found[2]))
         else:
             return False
         for count, word in counts:
@@ -140,6 +150,14 @@ class _RunnerOutput:
         self._is_over = True
         self._suites.clear()
         return True
+
+    def _count_of_uvu(self, word: str, count: int) -> list[tuple[int, str]]:
+        if word == "Total":
+            self._total = count
+            return []
+        if word == "Skipped":
+            return [(count, "skipped")]
+        return [(count, "passed"), (max(self._total - count, 0), "failed")]
 
     def _take_failure(self, line: str) -> bool:
         """The beginning of what is said of a failed test."""
