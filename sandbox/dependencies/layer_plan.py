@@ -70,8 +70,8 @@ class EcosystemSteps:
     The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
     `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them, and in
     `without-extension.txt` those that it built without an optional part that does not compile; in `short-of.txt` what
-    archives ran short of, by their own words: lines `resource archive`. `may_be_empty`: the image may have all that is
-    asked for.
+    archives ran short of, by their own words: lines `resource archive`. It fails, and names an archive in `refused.txt`,
+    when that holds what no archive may. `may_be_empty`: the image may have all that is asked for.
 
     `version_form`: what equal versions have in common; None if the checks' own package manager compares the hashes of
     the lock file once more, and uses no other ones. `additions`: packages that a fetch may add to those of a lock file;
@@ -115,3 +115,4 @@ def list_unlocked(
 
 SELECTION, MISMATCHES = "selection.txt", "mismatches.txt"
 LEFT_OUT, WITHOUT_EXTENSION, SHORT_OF = "left-out.txt", "without-extension.txt", "short-of.txt"
+REFUSED = "refused.txt"

@@ -64,18 +64,19 @@ _INSTALL_SCRIPT = r"""
 set -eu
 mkdir -p layer/vendor
 mv config.toml layer/
+refuse() {
+    echo "$name.crate $1" >&2
+    echo "$name.crate" >refused.txt
+    exit 65
+}
 for crate in archives/*.crate; do
     name=$(basename "$crate" .crate)
-    if tar -tvzf "$crate" | grep '^[^-d]' >&2; then
-        echo "$name holds something else than files and folders" >&2
-        exit 65
-    fi
+    tar -tzf "$crate" >/dev/null || refuse "is no archive, or is damaged"
+    ! tar -tvzf "$crate" | grep '^[^-d]' >&2 || refuse "holds something else than files and folders"
+    ! tar -tPzf "$crate" | grep -E '^/|(^|/)\.\.(/|$)' >&2 || refuse "holds a path that leaves its folder"
     mkdir unpacked
     tar -xzf "$crate" --no-same-owner --no-same-permissions -C unpacked
-    if [ "$(ls -A unpacked)" != "$name" ]; then
-        echo "$name holds files of another folder" >&2
-        exit 65
-    fi
+    [ "$(ls -A unpacked)" = "$name" ] || refuse "holds files of another folder"
     mv "unpacked/$name" layer/vendor/
     rmdir unpacked
     sum=$(sha256sum "$crate" | cut -d ' ' -f 1)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import io
 import re
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -180,3 +182,36 @@ def test_the_index_of_crates_io_is_no_second_source(index: str, tmp_path: Path, 
     settings = tmp_path / "cargo" / "config.toml"
     assert settings.exists() == is_replaced
     assert not is_replaced or 'registry = "sparse+https://crates.example.org/"' in settings.read_text()
+
+
+@pytest.mark.parametrize(
+    ("member", "kind", "said"),
+    [
+        ("a-1.0.0/../../escaped", tarfile.REGTYPE, "holds a path that leaves its folder"),
+        ("/escaped", tarfile.REGTYPE, "holds a path that leaves its folder"),
+        ("b-1.0.0/x", tarfile.REGTYPE, "holds files of another folder"),
+        ("a-1.0.0/x", tarfile.SYMTYPE, "holds something else than files and folders"),
+        ("", tarfile.REGTYPE, "is no archive, or is damaged"),
+        ("a-1.0.0/a..b", tarfile.REGTYPE, ""),
+    ],
+)
+def test_a_crate_that_fills_more_than_its_folder_is_refused_by_name(
+    member: str, kind: bytes, said: str, tmp_path: Path
+) -> None:
+    archive = tmp_path / "archives" / "a-1.0.0.crate"
+    archive.parent.mkdir()
+    (tmp_path / "config.toml").touch()
+    archive.write_bytes(b"no archive")
+    if member:
+        with tarfile.open(archive, "w:gz") as crate:
+            crate.addfile(tarfile.TarInfo("a-1.0.0/Cargo.toml"), io.BytesIO())
+            entry = tarfile.TarInfo(member)
+            entry.type = kind
+            crate.addfile(entry, io.BytesIO())
+    command = ["sh", "-c", steps.STEPS.install.script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused = tmp_path / "refused.txt"
+    assert (refused.read_text() if refused.exists() else "") == ("a-1.0.0.crate\n" if said else "")
+    assert f"a-1.0.0.crate {said}" in done.stderr or not said
+    assert (done.returncode != 0) == bool(said)
+    assert not (tmp_path.parent / "escaped").exists()
