@@ -54,6 +54,34 @@ def test_the_crate_of_a_python_package_is_where_its_build_says(folder: str, pypr
     assert steps.plan_layer(reader(outside), []) is None
 
 
+def test_the_crate_of_a_python_package_may_be_a_member_of_a_workspace_above_it() -> None:
+    """Its Cargo.lock, what it inherits and folders beside it are found where cargo looks for them."""
+    tree = {
+        "pyproject.toml": "[tool.maturin]\nmanifest-path = 'rust/py/Cargo.toml'\n",
+        "rust/Cargo.toml": "[workspace]\nmembers = ['py', 'more/*']\nexclude = ['old']\n"
+        "[workspace.dependencies]\na = '1'\ncore = {path = 'core'}\n",
+        "rust/py/Cargo.toml": '[package]\nname="p"\n[dependencies]\na.workspace = true\ncore.workspace = true\n'
+        'beside = {path = "../../beside"}\nout = {path = "../../../out"}\n',
+        "rust/core/Cargo.toml": '[package]\nname="core"\n[dependencies]\nb = "2"\n',
+        "rust/more/one/Cargo.toml": '[package]\nname="one"\n[dependencies]\nd = "4"\n',
+        "beside/Cargo.toml": '[package]\nname="beside"\n[dependencies]\nc = "3"\n',
+    }
+    found = steps.plan_layer(reader(tree), [])
+    assert found is not None
+    assert found.wanted == ("a 1", "b 2", "c 3", "d 4")
+    assert [(entry.text, entry.origin) for entry in found.refused] == [("out ../../../out", "rust/py/Cargo.toml")]
+    found = steps.plan_layer(reader({**tree, "rust/Cargo.lock": "".join(map(locked, "abc"))}), [])
+    assert found is not None
+    assert found.wanted == ("a =1.0.0", "b =1.0.0", "c =1.0.0")
+    assert "Cargo.lock" in found.fetch_files
+
+    tree["rust/Cargo.toml"] = "[workspace]\nexclude = ['py']\n"
+    tree["rust/py/Cargo.toml"] = '[package]\nname="p"\n[dependencies]\na = "1"\n'
+    alone = steps.plan_layer(reader({**tree, "rust/Cargo.lock": locked("z"), "rust/py/Cargo.lock": locked("a")}), [])
+    assert alone is not None
+    assert alone.wanted == ("a =1.0.0",)
+
+
 def test_a_complete_lock_file_alone_decides() -> None:
     found = plan(toml='[package]\nname="p"\n[dependencies]\na = "1"\n', lock=locked("a") + locked("b", "2.0.0"))
     assert found is not None
