@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sandbox.dependencies.ecosystems import find_steps
 from sandbox.dependencies.layer_plan import (
+    ABSENT,
     LEFT_OUT,
     REFUSED,
     SELECTION,
@@ -26,10 +27,12 @@ from sandbox.dependencies.layer_plan import (
     Step,
     list_unlocked,
 )
+from sandbox.dependencies.requirement_text import refuse
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.sealing import TreeSize, copy_sealed_tree, seal_tree
 from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.models.dependencies import RefusalReason, RefusedEntry
 from sandbox.models.egress import EgressAccess
 from sandbox.models.layers import RESOURCES, Layer, LayerPackage, LayerRule, Resolution, Resource, Shortage
 from sandbox.store.home import GIT_MASK
@@ -66,11 +69,12 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class _Archives:
-    """What a fetch brought: verified archives in `folder`, which is ours."""
+    """What a fetch brought: verified archives in `folder`, which is ours. `absent`: what the registry lacks."""
 
     folder: Path
     packages: tuple[LayerPackage, ...]
     selection: str
+    absent: tuple[RefusedEntry, ...]
     accesses: tuple[EgressAccess, ...]
 
 
@@ -106,7 +110,11 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
             request=request.request,
             layer=layer.key,
             selection=archives.selection,
-            refused=(*request.plan.refused, *list_unlocked(steps, archives.packages, request.plan.locked)),
+            refused=(
+                *request.plan.refused,
+                *archives.absent,
+                *list_unlocked(steps, archives.packages, request.plan.locked),
+            ),
             accesses=archives.accesses,
             resolved_at=datetime.now(UTC),
         )
@@ -139,6 +147,13 @@ def require_installed(run: CheckRun, refused: Sequence[str]) -> None:
         f"The packages of a layer could not be installed: {run.verdict.value}",
         details=run.stderr_tail[-2000:],
         hint="The last lines of the installer say why. layers.fetch = 'never' runs checks without the layer.",
+    )
+
+
+def list_absent(folder: Path, plan: LayerPlan) -> tuple[RefusedEntry, ...]:
+    """What a fetch left out of the `wanted` of a plan, because the registry has no version that fits."""
+    return tuple(
+        refuse(text, RefusalReason.ABSENT, "the registry") for text in _read_known_lines(folder / ABSENT, plan.wanted)
     )
 
 
@@ -179,6 +194,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
         fetched.require_success(request.rule.ecosystem)
         packages = tuple(_take_archives(fetched.folder / steps.archives, staging, steps))
         selection = _read_selection(fetched.folder / SELECTION)
+        absent = list_absent(fetched.folder, request.plan)
     if wrong := steps.find_mismatches(staging, packages, request.plan):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
@@ -187,7 +203,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
             hint="The registry serves other files than those that were locked. None of them was used.",
             reason=OTHER_HASH,
         )
-    return _Archives(staging, packages, selection, fetched.accesses)
+    return _Archives(staging, packages, selection, absent, fetched.accesses)
 
 
 _Describe = Callable[[str, str], LayerPackage]
