@@ -1,8 +1,8 @@
 """The control of a project that was not verified: its tests in an ordinary container, without anything of ours.
 
 The engine's own defaults, a network, an ordinary user, the check's limit of memory (what needs more fails on hosts with
-so much, too), and the image for its compilers and interpreter alone. Packages
-are installed in the container: by pip the layer's, by name and version, and by npm what npm chooses. For other profiles
+so much, too), and the image for its compilers and interpreter alone. Packages are installed in the container: by pip
+the layer's, by name and version, by npm what npm chooses, and crates of a Python package by cargo. For other profiles
 the commands of the profile are run, which are their tools' own. Runs code of the pinned projects with a network: on a
 host for benchmarks only.
 
@@ -57,6 +57,7 @@ cp -r . /tmp/source
 SETUPTOOLS_SCM_PRETEND_VERSION={version} pip install -q --no-deps --no-build-isolation /tmp/source
 unset PIP_CONFIG_FILE PIP_INDEX_URL PIP_CERT
 """
+_PYTHON_PROFILES = {"python", "python-rust"}  # cargo fetches crates by itself
 _PYTEST = "python -m pytest -q --junitxml=/report/junit.xml"
 _BEGIN = f"touch /report/{_BEGUN}\n"
 _NODE = "NODE_EXTRA_CA_CERTS=/control-ca.crt npm install --registry={registry} --no-audit --no-fund {before}\n"
@@ -159,7 +160,7 @@ def _start(folder: Path, image: str, memory_bytes: int) -> list[str]:
 
 def _script(entry: Entry, profile: str) -> str:
     """What an ordinary person types, for the shell."""
-    if profile == "python":
+    if profile in _PYTHON_PROFILES:
         install = _PYTHON.format(index=shlex.quote(pypi_index(os.environ)), version=entry.version)
         return install + _BEGIN + (entry.control or _PYTEST)
     if profile == "node":

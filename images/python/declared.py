@@ -2,8 +2,8 @@
 
 `declared.py needs WHEEL`: run-time requirements that are not installed.
 `declared.py builds PYPROJECT`: requirements of its build that are not installed.
-`declared.py members FOLDER`: the folders, from there, of the packages of its workspace and of those that uv, Poetry or
-a requirements file take by a path from the tree.
+`declared.py members FOLDER`: the folders, from there, of the packages of its workspace and of those that uv, Poetry, a
+requirements file, tox or a Pipfile take by a path from the tree.
 `declared.py extensions WHEEL FOLDER`: the compiled modules of a wheel that it has just put beside their sources there.
 `declared.py application PYPROJECT`: why its project need not be a package, if it says so, or says of no build.
 `declared.py wants PYPROJECT [WHEEL]`: requirements of its test and dev extras and groups that are not installed but
@@ -19,6 +19,9 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from configparser import ConfigParser
+from configparser import Error as ConfigError
+from contextlib import suppress
 from email.parser import Parser
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,6 +49,10 @@ REQUIREMENTS = (
     r"|(?:tests?/)?requirements[.]txt"
 )
 WANTED = ("dev", "develop", "test", "tests", "testing")
+TOX = "tox.ini"
+LISTS_FOR_TESTS = {"test", "tests", "testing", "test-dependencies", "pytest", "unittest", "unittests", "hatch-test"}
+LISTS_OF_PIPFILE = {"packages", "dev-packages", "dev", "devel", "develop", "development", *LISTS_FOR_TESTS}
+"""sandbox/dependencies has the same names."""
 
 
 def of_wheel(wheel: Path, extras: Sequence[str]) -> Iterator[Requirement]:
@@ -165,14 +172,14 @@ def list_source_folders(folder: Path) -> Iterator[Path]:
 
 
 def list_named_folders(root: Path) -> list[str]:
-    """The folders of packages that requirements files name: from the root, else from the folder of the file."""
+    """The folders of packages that requirements files, tox and a Pipfile name: from the root, else from the folder of
+    the file.
+    """
     names = [path.relative_to(root).as_posix() for path in (*root.glob("*.*"), *root.glob("*/*.*"))]
-    pending = sorted(name for name in names if re.fullmatch(REQUIREMENTS, name))
+    pending = [*sorted(name for name in names if re.fullmatch(REQUIREMENTS, name)), TOX]
     found = list[str]()
     for name in pending:  # grows while it is read
-        path = root / name
-        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.is_file() else ""
-        for line in (re.sub(r"(?:^|\s)#.*$", "", line).strip() for line in text.replace("\\\n", " ").split("\n")):
+        for line in list_deps_of_tox(root) if name == TOX else list_lines(root / name):
             if include := re.fullmatch(INCLUDE, line):
                 inner = posixpath.normpath(posixpath.join(posixpath.dirname(name), include[1]))
                 pending += [inner] if inner not in pending and not inner.startswith(("..", "/")) else []
@@ -182,7 +189,58 @@ def list_named_folders(root: Path) -> list[str]:
                     posixpath.normpath(posixpath.join(base, local["path"])) for base in ("", posixpath.dirname(name))
                 )
                 found += [place for place in places if is_package(root / place)][:1]
+    found += [place for place in list_paths_of_pipfile(root) if is_package(root / place)]
     return list(dict.fromkeys(found))
+
+
+def list_lines(path: Path) -> Iterator[str]:
+    """The logical lines of a requirements file, without comments."""
+    text = path.read_text(encoding="utf-8-sig", errors="replace") if path.is_file() else ""
+    return (re.sub(r"(?:^|\s)#.*$", "", line).strip() for line in text.replace("\\\n", " ").split("\n"))
+
+
+def list_deps_of_tox(root: Path) -> Iterator[str]:
+    """What the environments of tox for tests install: all lines, whatever their factors."""
+    own = read_tools(root).get("tox", {})
+    texts = [str(own.get("legacy_tox_ini", ""))]
+    texts += [(root / name).read_text(errors="replace") for name in (TOX, "setup.cfg") if (root / name).is_file()]
+    lists = list[Any]()
+    for text in texts:
+        parser = ConfigParser(interpolation=None, strict=False)
+        with suppress(ConfigError):
+            parser.read_string(text)
+        lists += [
+            parser[section].get("deps", "").splitlines()
+            for section in parser.sections()
+            if section == "testenv" or (section.startswith("testenv:") and is_for_tests(section.partition(":")[2]))
+        ]
+    for table in (read_toml(root / "tox.toml"), own):
+        environments = {name: found for name, found in table.get("env", {}).items() if is_for_tests(name)}
+        lists += [found.get("deps", []) for found in (table.get("env_run_base", {}), *environments.values())]
+    for line in (line for lines in lists for line in lines if isinstance(line, str)):
+        yield re.sub(r"\{(?:toxinidir|tox_root)\}", ".", re.sub(r"^[!\w.,{}-]+:\s+", "", line.strip()))
+
+
+def is_for_tests(name: str) -> bool:
+    """Whether a list of this name is of tests."""
+    return canonicalize_name(name) in LISTS_FOR_TESTS
+
+
+def list_paths_of_pipfile(root: Path) -> Iterator[str]:
+    """The folders that a Pipfile names, from the root."""
+    for name, entries in read_toml(root / "Pipfile").items():
+        if canonicalize_name(name) in LISTS_OF_PIPFILE and isinstance(entries, dict):
+            for entry in entries.values():
+                if isinstance(entry, dict) and isinstance(entry.get("path"), str):
+                    yield posixpath.normpath(entry["path"])
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a file; {} if there is none that can be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
 
 
 def is_package(folder: Path) -> bool:

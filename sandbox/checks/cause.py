@@ -76,7 +76,7 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
     if run.verdict is not Verdict.FAILED:
         return _cause_from_end(run)
     known = (
-        _cause_from_facts(check, run, without)
+        _cause_from_facts(check, run, is_declared, without)
         or _cause_from_tests(run, is_declared, without)
         or symptoms.find_symptom(_lines(check, run), is_declared, without)
         or symptoms.find_empty_run(_lines(check, run), run.exit_code)
@@ -137,12 +137,12 @@ def describe_cpu(run: CheckRun) -> str:
     return f"{text}, and {who} waited {pressure.cpu_s:.1f} s for one"
 
 
-def _cause_from_facts(check: Check, run: CheckRun, without: str) -> Cause | None:
+def _cause_from_facts(check: Check, run: CheckRun, is_declared: IsDeclared, without: str) -> Cause | None:
     return (
         _cause_from_processes(run)
         or _cause_from_crash(run)
         or _cause_from_helper(check, run, without)
-        or _cause_from_start(check, run, without if check.argv[0] in {HELPER, _NODE_HELPER} else "")
+        or _cause_from_start(check, run, is_declared, without if check.argv[0] in {HELPER, _NODE_HELPER} else "")
     )
 
 
@@ -185,11 +185,11 @@ def _cause_from_helper(check: Check, run: CheckRun, without: str) -> Cause | Non
     return Cause(kind=_ENVIRONMENT, sentence=f"{what}, {use}, is not {where}")
 
 
-def _cause_from_start(check: Check, run: CheckRun, without: str) -> Cause | None:
+def _cause_from_start(check: Check, run: CheckRun, is_declared: IsDeclared, without: str) -> Cause | None:
     """Interpret the exit statuses of shells and PID 1 for missing commands and files that cannot be executed."""
     if run.exit_code == _NOT_EXECUTABLE:
         return Cause(kind=_UNKNOWN, sentence="a file cannot be executed: check its mode and its architecture")
-    return symptoms.find_missing_command(_lines(check, run), run.exit_code, without)
+    return symptoms.find_missing_command(_lines(check, run), run.exit_code, is_declared, without)
 
 
 def _cause_from_tests(run: CheckRun, is_declared: IsDeclared, without: str) -> Cause | None:

@@ -27,6 +27,7 @@ _NO_GIT = "it asks git, and a check sees no git data (no .git, no tags)"
 _IMAGE = "add a Debian package that has it (docs/images.md)"
 _ADD_PACKAGES = "add {} to `packages` of the repository (docs/images.md, Debian packages)"
 _EITHER = "the tree or the image lacks it"
+_LEFT_OUT = "the project declares a package of this name; `sandbox layers show` says what was chosen and left out"
 _DOWNLOADS = "CMake would download {}, and a check has no network: Debian packages may have it (docs/images.md)"
 _EMPTY_FOLDER = "there is no project in the folder '{}': `sandbox repo set --submodules`, if it is a submodule"
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
@@ -293,9 +294,11 @@ def _name_packages(symptom: Cause, lines: Iterable[str]) -> Cause:
     return symptom.model_copy(update={"sentence": f"{symptom.sentence}: {way}"})
 
 
-def find_missing_command(lines: Iterable[str], exit_code: int | None, without: str = "") -> Cause | None:
+def find_missing_command(
+    lines: Iterable[str], exit_code: int | None, is_declared: IsDeclared, without: str = ""
+) -> Cause | None:
     """Find a missing command, if the exit status of the shell or of a make step confirms it. `without`: as
-    `find_symptom`; packages of the project bring commands.
+    `find_symptom`; packages of the project bring commands, usually one of their own name.
     """
     printed = list(skip_captured(lines))
     if exit_code != 127 and not any(_MAKE_127.match(line) for line in printed):
@@ -307,6 +310,8 @@ def find_missing_command(lines: Iterable[str], exit_code: int | None, without: s
         return Cause(kind=_UNKNOWN, sentence=f"there is no '{names[-1]}': {_EITHER}")
     package = find_program_package(names[-1])
     way = without or (_ADD_PACKAGES.format(package) if package else _IMAGE)
+    if not without and not package and is_declared(names[-1]):
+        way = _LEFT_OUT
     return Cause(kind=_ENVIRONMENT, sentence=f"there is no command '{names[-1]}': {way}")
 
 

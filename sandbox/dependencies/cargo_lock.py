@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import Any
 
@@ -17,9 +18,11 @@ CRATE_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:-[0-9A-Za-z.-]{1,64})?(?:\
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
 
 
-def read_cargo_lock(collection: Collection) -> None:
-    """Add the packages of Cargo.lock, in any of its versions. The repository's own packages have no source there."""
-    document = collection.load_toml(FILE, LOCK_BYTES)
+def read_cargo_lock(collection: Collection, folder: str = "") -> None:
+    """Add the packages of a folder's Cargo.lock, in any of its versions. The repository's own packages have no source
+    there.
+    """
+    document = collection.load_toml(posixpath.join(folder, FILE), LOCK_BYTES)
     packages, sums = document.get("package"), document.get("metadata")
     for package in packages if isinstance(packages, list) else ():
         if isinstance(package, dict) and "source" not in package:

@@ -38,23 +38,23 @@ class CrateWish:
     default_features: bool = True
 
 
-def read_cargo_manifests(collection: Collection) -> tuple[CrateWish, ...]:
-    """The crates that the project at the root, the members of its workspace and the folders that they name ask for.
+def read_cargo_manifests(collection: Collection, top: str = "", root: str = "") -> tuple[CrateWish, ...]:
+    """The crates that the project in the folder `top`, the members of its workspace and the folders that they name ask
+    for. `root`: of the workspace.
 
     With all features, kinds and targets, as Cargo.lock lists them. What cannot be used is in `collection.refused`.
     """
-    root = collection.load_toml(FILE)
-    workspace = _table(root, "workspace")
+    workspace = _table(collection.load_toml(posixpath.join(root, FILE)), "workspace")
     inherited = _table(workspace, "dependencies")
     wishes: list[CrateWish] = []
-    folders = ["", *_list_members(collection, workspace)]
+    folders = list(dict.fromkeys([top, root, *_list_members(collection, workspace, root)]))
     for folder in folders:  # grows while it is read
         path = posixpath.join(folder, FILE)
         manifest = collection.load_toml(path)
         features = _find_features(manifest)
         for key, value in _list_dependencies(manifest):
             wanted = _inherit(key, value, inherited)
-            base = "" if wanted is not value else folder
+            base = root if wanted is not value else folder
             if isinstance(wanted, dict) and "path" in wanted:
                 found = resolve_folder(base, wanted["path"])
                 if found is None:
@@ -71,23 +71,42 @@ def read_cargo_manifests(collection: Collection) -> tuple[CrateWish, ...]:
     return tuple(sorted(set(wishes)))
 
 
-def _list_members(collection: Collection, workspace: Mapping[str, Any]) -> list[str]:
+def find_workspace(collection: Collection, folder: str) -> str:
+    """The root of the workspace of a crate, as cargo looks for it: the nearest folder, this one or one above it, whose
+    manifest has `[workspace]`. The folder itself if there is none, or if that excludes it.
+    """
+    for root in (folder, *_list_above(folder)):
+        workspace = collection.load_toml(posixpath.join(root, FILE)).get("workspace")
+        if isinstance(workspace, dict):
+            excluded = [resolve_folder(root, path) for path in _list(workspace.get("exclude"))]
+            return folder if folder in excluded else root
+    return folder
+
+
+def _list_above(folder: str) -> Iterator[str]:
+    while folder:
+        folder = posixpath.dirname(folder)
+        yield folder
+
+
+def _list_members(collection: Collection, workspace: Mapping[str, Any], root: str) -> list[str]:
     """The folders of `members` without those of `exclude`. Those of a pattern are looked for if there is no Cargo.lock,
     which covers them.
     """
     folders: list[str] = []
     for member in _list(workspace.get("members")):
-        path = resolve_folder("", member)
-        found = None if path is None else _find_folders(collection, path) if is_pattern(path) else [path]
+        path = resolve_folder(root, member)
+        found = None if path is None else _find_folders(collection, path, root) if is_pattern(path) else [path]
         if found is None:
-            collection.refuse(f"members = {member}", RefusalReason.PATH, FILE)
+            collection.refuse(f"members = {member}", RefusalReason.PATH, posixpath.join(root, FILE))
         folders += found or []
-    excluded = {resolve_folder("", path) for path in _list(workspace.get("exclude"))}
-    return [folder for folder in dict.fromkeys(folders) if folder and folder not in excluded]
+    excluded = {resolve_folder(root, path) for path in _list(workspace.get("exclude"))}
+    return [folder for folder in dict.fromkeys(folders) if folder != root and folder not in excluded]
 
 
-def _find_folders(collection: Collection, pattern: str) -> list[str] | None:
-    return [] if collection.load_text(LOCK_FILE, LOCK_BYTES) else find_folders(collection, pattern, FILE)
+def _find_folders(collection: Collection, pattern: str, root: str) -> list[str] | None:
+    has_lock = collection.load_text(posixpath.join(root, LOCK_FILE), LOCK_BYTES)
+    return [] if has_lock else find_folders(collection, pattern, FILE)
 
 
 def _list_dependencies(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -61,17 +61,17 @@ class EcosystemSteps:
     `manifests`: root-relative paths that are read together. `plan`: what a tree asks for, with the needs of a profile's
     own checks; None if that is no package. It never raises for what a repository holds.
 
-    The fetch has a network and runs no foreign code. It leaves only archives in `archives`; and in
-    `selection.txt` one line on what it chose; it fails, and names an archive in `mismatches.txt`, when that has another
-    hash than the registry says. The host copies, hashes and describes each: `describe` raises ValueError
-    for what is no archive of this ecosystem. `find_mismatches`: names of archives, in a folder of ours, that differ
-    from the lock file, or that it names and are not there.
+    The fetch has a network and runs no foreign code. It leaves only archives in `archives`; in `selection.txt` one line
+    on what it chose, and in `absent.txt` those of `wanted` that it left out, because the registry lacks them. It fails,
+    and names an archive in `mismatches.txt`, when that has another hash than the registry says. The host copies, hashes
+    and describes each: `describe` raises ValueError for what is no archive of this ecosystem. `find_mismatches`: names
+    of archives, in a folder of ours, that differ from the lock file, or that it names and are not there.
 
     The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
     `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them, and in
     `without-extension.txt` those that it built without an optional part that does not compile; in `short-of.txt` what
-    archives ran short of, by their own words: lines `resource archive`. `may_be_empty`: the image may have all that is
-    asked for.
+    archives ran short of, by their own words: lines `resource archive`. It fails, and names an archive in
+    `refused.txt`, when that holds what no archive may. `may_be_empty`: the image may have all that is asked for.
 
     `version_form`: what equal versions have in common; None if the checks' own package manager compares the hashes of
     the lock file once more, and uses no other ones. `additions`: packages that a fetch may add to those of a lock file;
@@ -113,5 +113,6 @@ def list_unlocked(
     return tuple(found)
 
 
-SELECTION, MISMATCHES = "selection.txt", "mismatches.txt"
+SELECTION, ABSENT, MISMATCHES = "selection.txt", "absent.txt", "mismatches.txt"
 LEFT_OUT, WITHOUT_EXTENSION, SHORT_OF = "left-out.txt", "without-extension.txt", "short-of.txt"
+REFUSED = "refused.txt"

@@ -22,6 +22,7 @@ const settings = {
   ca: fs.readFileSync(process.env.npm_config_cafile, 'utf8').split(/(?<=-----END CERTIFICATE-----)/),
   cache: path.resolve('cache'),
   ignoreScripts: true,
+  preferOffline: true, // of this fetch's own cache: a further attempt does not ask for the same documents again
   fetchRetries: 4,
   fetchRetryMintimeout: 500, // npm waits 10 s, then 60 s
   fetchRetryMaxtimeout: 4000,
@@ -163,7 +164,7 @@ async function resolve (projects, options, groups) {
     fs.writeFileSync(path.join('project', folder, 'package.json'), JSON.stringify(written))
   }
   const words = ['install', '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error',
-    '--fetch-retries=4', '--fetch-retry-mintimeout=500', '--fetch-retry-maxtimeout=4000']
+    '--prefer-offline', '--fetch-retries=4', '--fetch-retry-mintimeout=500', '--fetch-retry-maxtimeout=4000']
   const env = { ...process.env }
   for (const name of ['HTTPS_PROXY', 'https_proxy', 'HTTP_PROXY', 'http_proxy']) env[name] = settings.proxy
   const done = await runNpm([...words, `--cache=${settings.cache}`, ...options], env)
@@ -219,6 +220,33 @@ async function fetchRuntime (packages) {
   return `, with Node.js ${version}`
 }
 
+// The development packages of which the registry has no version that fits: npm chooses none at all for the sake of one.
+async function listAbsent (projects) {
+  const asked = Object.values(projects).flatMap(groups => Object.entries(groups.devDependencies || {}))
+  const waiting = [...new Map(asked.map(([name, text]) => [`${name}@${text}`, npa.resolve(name, text)]))]
+  const absent = []
+  const work = async () => {
+    for (let next = waiting.shift(); next; next = waiting.shift()) {
+      const [text, spec] = next
+      if (!spec.registry) continue
+      try {
+        await pacote.manifest(spec, settings)
+      } catch (error) {
+        if (!NOT_GIVEN.has(error.code)) throw error
+        absent.push(text)
+      }
+    }
+  }
+  await Promise.all(Array.from({ length: JOBS }, work))
+  return absent.sort()
+}
+
+function leaveOut (projects, absent) {
+  const keep = found => Object.fromEntries(Object.entries(found).filter(([name, text]) => !absent.includes(`${name}@${text}`)))
+  const without = groups => ({ ...groups, devDependencies: keep(groups.devDependencies || {}) })
+  return Object.fromEntries(Object.entries(projects).map(([folder, groups]) => [folder, without(groups)]))
+}
+
 async function main () {
   fs.mkdirSync('archives')
   if (process.env.HTTPS_PROXY) settings.proxy = await startQueue()
@@ -237,17 +265,26 @@ async function main () {
   }
   const before = `--before=${asOf}`
   const runtime = ['dependencies', 'optionalDependencies', 'peerDependencies']
-  for (const [name, options, groups] of [
-    [`all, as of ${asOf}`, [before]],
-    [`all, as of ${asOf}, whatever their peers`, [before, '--legacy-peer-deps']],
-    ['all', ['--legacy-peer-deps']],
-    [`runtime, as of ${asOf}`, [before, '--legacy-peer-deps'], runtime],
-    ['runtime', ['--legacy-peer-deps'], runtime]
-  ]) {
-    const packages = await resolve(readJson('projects.json'), options, groups)
+  let projects = readJson('projects.json')
+  let all = 'all'
+  const choose = async (name, options, groups) => {
+    const packages = await resolve(projects, options, groups)
     await fetchAll(packages)
-    if (fs.readdirSync('archives').length > 0) return `${name}${await fetchRuntime(packages)}`
+    return fs.readdirSync('archives').length > 0 && `${name}${await fetchRuntime(packages)}`
   }
+  let chosen = await choose(`all, as of ${asOf}`, [before])
+  const absent = chosen ? [] : await listAbsent(projects)
+  if (absent.length > 0) { // then no attempt with all of them can succeed
+    projects = leaveOut(projects, absent)
+    all = 'all but what the registry lacks'
+    fs.writeFileSync('absent.txt', absent.map(text => `${text}\n`).join(''))
+  }
+  chosen = chosen || await choose(`${all}, as of ${asOf}, whatever their peers`, [before, '--legacy-peer-deps']) ||
+    await choose(all, ['--legacy-peer-deps'])
+  if (!chosen) fs.rmSync('absent.txt', { force: true })
+  chosen = chosen || await choose(`runtime, as of ${asOf}`, [before, '--legacy-peer-deps'], runtime) ||
+    await choose('runtime', ['--legacy-peer-deps'], runtime)
+  if (chosen) return chosen
   throw new Error('no versions fit together')
 }
 

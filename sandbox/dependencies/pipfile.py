@@ -1,12 +1,17 @@
-"""Read a Pipfile: names, versions, extras and markers. Its `[[source]]` tables name indexes, which are not used."""
+"""Read a Pipfile: names, versions, extras and markers. Its `[[source]]` tables name indexes, which are not used.
+
+A `path` may be a package of the tree; images/python/declared.py reads these folders, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.collection import Collection, NamedFolder
+from sandbox.dependencies.folder_patterns import resolve_folder
 from sandbox.dependencies.pyproject import classify_list
+from sandbox.dependencies.requirement_files import add_package_of_tree
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -57,8 +62,12 @@ def _add(collection: Collection, name: str, entry: Mapping[str, Any], list_of: t
     reason = next((reason for kind, reason in _ELSEWHERE.items() if kind in entry), None)
     if reason is None and "index" in entry and str(entry["index"]) not in public:
         reason = RefusalReason.OPTION
+    chosen = tuple(map(str, extras if isinstance(extras, list) else ()))
+    folder = resolve_folder("", entry.get("path"))
     if is_itself(entry):
-        collection.want_extras(map(str, extras if isinstance(extras, list) else ()), role)
+        collection.want_extras(chosen, role)
+    elif folder and add_package_of_tree(collection, NamedFolder(folder, chosen, role, origin)):
+        return
     elif reason:
         collection.refuse(name, reason, origin)
     elif not isinstance(version, str) or not isinstance(extras, list):

@@ -37,7 +37,7 @@ def read_requirement_file(collection: Collection, path: str, role: Role, depth: 
     for line in _join_lines(collection.load_text(path)):
         if collection.is_full:
             return collection.refuse_rest(path)
-        if add_itself(collection, line, role) or _add_folder(collection, line, role, path):
+        if add_itself(collection, line, role) or add_folder(collection, line, role, path):
             continue
         if include := _INCLUDE.fullmatch(line):
             _follow(collection, path, include[1], role, depth, is_constraint=line.startswith(("-c", "--c")))
@@ -62,20 +62,26 @@ def add_itself(collection: Collection, line: str, role: Role) -> bool:
     return found is not None
 
 
-def _add_folder(collection: Collection, line: str, role: Role, origin: str) -> bool:
+def add_folder(collection: Collection, line: str, role: Role, origin: str) -> bool:
     """Whether a line means a package in a folder of the tree. As for pip, its path is from the root; if there is none,
     from the folder of the file, as for uv.
     """
     found = re.fullmatch(LOCAL, line, re.ASCII)
     if found is None or not (found["editable"] or "/" in line or line.startswith("file:")):
         return False
-    for base in ("", posixpath.dirname(origin)):
-        folder = resolve_folder(base, found["path"])
-        if folder and any(collection.load_text(posixpath.join(folder, name)) for name in MANIFESTS_OF_FOLDERS):
-            extras = tuple(filter(None, map(str.strip, (found["extras"] or "").split(","))))
-            collection.named_folders.append(NamedFolder(folder, extras, role, origin))
-            return True
-    return False
+    extras = tuple(filter(None, map(str.strip, (found["extras"] or "").split(","))))
+    folders = (resolve_folder(base, found["path"]) for base in ("", posixpath.dirname(origin)))
+    return any(
+        add_package_of_tree(collection, NamedFolder(folder, extras, role, origin)) for folder in folders if folder
+    )
+
+
+def add_package_of_tree(collection: Collection, named: NamedFolder) -> bool:
+    """Whether a folder is a package; then it is named."""
+    is_package = any(collection.load_text(posixpath.join(named.folder, name)) for name in MANIFESTS_OF_FOLDERS)
+    if is_package:
+        collection.named_folders.append(named)
+    return is_package
 
 
 def read_named_file(collection: Collection, path: str, role: Role, origin: str) -> None:

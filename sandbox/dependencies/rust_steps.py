@@ -14,7 +14,7 @@ from pathlib import Path
 from sandbox.dependencies.allowed_pythons import get_nested
 from sandbox.dependencies.cargo_lock import CRATE_NAME, CRATE_VERSION, read_cargo_lock
 from sandbox.dependencies.cargo_lock import FILE as LOCK_FILE
-from sandbox.dependencies.cargo_manifest import FILE, CrateWish, read_cargo_manifests
+from sandbox.dependencies.cargo_manifest import FILE, CrateWish, find_workspace, read_cargo_manifests
 from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.environment import target
 from sandbox.dependencies.folder_patterns import resolve_folder
@@ -64,18 +64,19 @@ _INSTALL_SCRIPT = r"""
 set -eu
 mkdir -p layer/vendor
 mv config.toml layer/
+refuse() {
+    echo "$name.crate $1" >&2
+    echo "$name.crate" >refused.txt
+    exit 65
+}
 for crate in archives/*.crate; do
     name=$(basename "$crate" .crate)
-    if tar -tvzf "$crate" | grep '^[^-d]' >&2; then
-        echo "$name holds something else than files and folders" >&2
-        exit 65
-    fi
+    tar -tzf "$crate" >/dev/null || refuse "is no archive, or is damaged"
+    ! tar -tvzf "$crate" | grep '^[^-d]' >&2 || refuse "holds something else than files and folders"
+    ! tar -tPzf "$crate" | grep -E '^/|(^|/)\.\.(/|$)' >&2 || refuse "holds a path that leaves its folder"
     mkdir unpacked
     tar -xzf "$crate" --no-same-owner --no-same-permissions -C unpacked
-    if [ "$(ls -A unpacked)" != "$name" ]; then
-        echo "$name holds files of another folder" >&2
-        exit 65
-    fi
+    [ "$(ls -A unpacked)" = "$name" ] || refuse "holds files of another folder"
     mv "unpacked/$name" layer/vendor/
     rmdir unpacked
     sum=$(sha256sum "$crate" | cut -d ' ' -f 1)
@@ -102,16 +103,16 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
     """
     if needs:
         raise ValueError("a layer of Rust has no needs of the profile's own")
-    folder = _find_crate(read)
-    collection = Collection(_read_below(read, folder) if folder else read)
-    wishes = read_cargo_manifests(collection)
-    read_cargo_lock(collection)
+    folder, collection = _find_crate(read), Collection(read)
+    root = find_workspace(collection, folder) if folder else ""
+    wishes = read_cargo_manifests(collection, folder, root)
+    read_cargo_lock(collection, root)
     manifest = collection.to_manifest()
     names = {package.name for package in manifest.locked}
     is_complete = bool(names) and all(wish.name in names for wish in wishes)
     pins = tuple(CrateWish(p.name, f"={p.version}", default_features=False) for p in manifest.locked)
     wanted = pins if is_complete else (*pins, *wishes)
-    if FILE not in manifest.files or not wanted:
+    if posixpath.join(folder, FILE) not in manifest.files or not wanted:
         return None
     files = {FILE: write_manifest(wanted), "lib.rs": b""}
     return LayerPlan(
@@ -133,11 +134,6 @@ def _find_crate(read: ReadFile) -> str:
     named += [get_nested(document, "tool", "maturin", "manifest-path"), f"rust/{FILE}"]
     files = (resolve_folder("", path) for path in named)
     return next((posixpath.dirname(file) for file in files if file and read(file) is not None), "")
-
-
-def _read_below(read: ReadFile, folder: str) -> ReadFile:
-    """Folders of a pattern are not looked for there: most such crates have a Cargo.lock, or are the only one."""
-    return lambda path: None if path.startswith("/") else read(posixpath.join(folder, path))
 
 
 def write_manifest(wishes: Iterable[CrateWish]) -> bytes:

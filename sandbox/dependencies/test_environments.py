@@ -12,7 +12,7 @@ from typing import Any
 from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.pyproject import FILE as PYPROJECT
 from sandbox.dependencies.pyproject import add_group, classify_list
-from sandbox.dependencies.requirement_files import add_itself, read_named_file
+from sandbox.dependencies.requirement_files import add_folder, add_itself, read_named_file
 from sandbox.dependencies.setup_files import (
     list_lines,
     name_of_call,
@@ -28,6 +28,7 @@ _INCLUDE = re.compile(r"-(?:r|c)\s*(?:\{toxinidir\}/)?(\S+)")
 RECIPES = ("justfile", "Justfile", "Makefile")
 _OF_SECTION = re.compile(r"\{\[([\w:.-]{1,100})\]([\w.-]{1,100})\}")
 _OF_ENVIRONMENT = re.compile(r"\{env:\w{1,100}(?::([^{}]{0,1000}))?\}")
+_ROOT = re.compile(r"\{(?:toxinidir|tox_root)\}")
 _MAX_DEPTH = 3
 _MAX_CHARS = 16 * 1024  # of settings with what they take from others: such settings may take each other many times
 _INSTALLS = re.compile(r"\b(?:uv|poetry|pdm)\b.{0,100}? (?:sync|run|install)\b")
@@ -118,13 +119,17 @@ def _list(value: object) -> list[Any]:
 
 
 def _read_deps(collection: Collection, lines: Iterable[str], origin: str) -> None:
-    """Substitutions are refused."""
+    """Substitutions are refused, but for the root of the tree. images/python/declared.py reads the folders, too."""
     for line in _select_lines(lines):
-        include = _INCLUDE.fullmatch(line)
-        if include is None and not add_itself(collection, line, Role.TEST):
-            collection.add_text(line, Role.TEST, origin)
-        elif include and line.startswith("-r"):
+        include, local = _INCLUDE.fullmatch(line), _ROOT.sub(".", line)
+        if include and line.startswith("-r"):
             read_named_file(collection, include[1], Role.TEST, origin)
+        elif not (include or add_itself(collection, local, Role.TEST) or _add_folder(collection, local)):
+            collection.add_text(line, Role.TEST, origin)
+
+
+def _add_folder(collection: Collection, line: str) -> bool:
+    return add_folder(collection, line, Role.TEST, "tox.ini")
 
 
 def _select_lines(lines: Iterable[str]) -> Iterator[str]:

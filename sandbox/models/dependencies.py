@@ -29,6 +29,7 @@ class RefusalReason(StrEnum):
     HASH = "hash"  # a hash of a weak or unknown algorithm, or none at all
     SYNTAX = "syntax"  # cannot be parsed, or is computed by code
     LIMIT = "limit"  # larger, deeper or more than is read
+    ABSENT = "absent"  # the registry has no version of it that fits
     ANOTHER_VERSION = "another_version"  # no entry of a manifest: a package that is not as the lock file has it
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 
 from sandbox.dependencies.ecosystems import find_steps
 from sandbox.dependencies.layer_plan import (
+    ABSENT,
     LEFT_OUT,
+    REFUSED,
     SELECTION,
     SHORT_OF,
     WITHOUT_EXTENSION,
@@ -25,10 +27,12 @@ from sandbox.dependencies.layer_plan import (
     Step,
     list_unlocked,
 )
+from sandbox.dependencies.requirement_text import refuse
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.sealing import TreeSize, copy_sealed_tree, seal_tree
 from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.models.dependencies import RefusalReason, RefusedEntry
 from sandbox.models.egress import EgressAccess
 from sandbox.models.layers import RESOURCES, Layer, LayerPackage, LayerRule, Resolution, Resource, Shortage
 from sandbox.store.home import GIT_MASK
@@ -65,11 +69,12 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class _Archives:
-    """What a fetch brought: verified archives in `folder`, which is ours."""
+    """What a fetch brought: verified archives in `folder`, which is ours. `absent`: what the registry lacks."""
 
     folder: Path
     packages: tuple[LayerPackage, ...]
     selection: str
+    absent: tuple[RefusedEntry, ...]
     accesses: tuple[EgressAccess, ...]
 
 
@@ -77,8 +82,8 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
     """Build and publish the layer of a request, or find that its packages are one that is there. A build that is cut
     off leaves only a room, which reconciliation removes.
 
-    Raises: `egress_refused`, `network_error`; `policy_violation` for archives that differ from the lock file or are not
-    wheels; `internal` when they cannot be installed; as `fetch`.
+    Raises: `egress_refused`, `network_error`; `policy_violation` for archives that differ from the lock file, are not
+    wheels or hold what no package may; `internal` when they cannot be installed; as `fetch`.
     """
     store, steps = LayerStore(services.home), find_steps(request.rule.ecosystem)
     began = time.monotonic()
@@ -105,7 +110,11 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
             request=request.request,
             layer=layer.key,
             selection=archives.selection,
-            refused=(*request.plan.refused, *list_unlocked(steps, archives.packages, request.plan.locked)),
+            refused=(
+                *request.plan.refused,
+                *archives.absent,
+                *list_unlocked(steps, archives.packages, request.plan.locked),
+            ),
             accesses=archives.accesses,
             resolved_at=datetime.now(UTC),
         )
@@ -120,6 +129,32 @@ def compute_key(request: BuildRequest, packages: tuple[LayerPackage, ...]) -> st
     hashed = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     text = json.dumps([*parts, sorted((p.file, p.sha256) for p in packages), hashed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def require_installed(run: CheckRun, refused: Sequence[str]) -> None:
+    """Raises: `policy_violation` naming an archive that the install `refused`; else `internal` if it failed."""
+    if run.verdict is Verdict.PASSED:
+        return
+    if refused:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"An archive holds what no package may, so the layer was not built: {refused[0]}",
+            details=run.stderr_tail[-2000:],
+            hint="None of its packages was used. Lock another version of it, and tell its registry.",
+        )
+    raise SandboxError(
+        ErrorCode.INTERNAL,
+        f"The packages of a layer could not be installed: {run.verdict.value}",
+        details=run.stderr_tail[-2000:],
+        hint="The last lines of the installer say why. layers.fetch = 'never' runs checks without the layer.",
+    )
+
+
+def list_absent(folder: Path, plan: LayerPlan) -> tuple[RefusedEntry, ...]:
+    """What a fetch left out of the `wanted` of a plan, because the registry has no version that fits."""
+    return tuple(
+        refuse(text, RefusalReason.ABSENT, "the registry") for text in _read_known_lines(folder / ABSENT, plan.wanted)
+    )
 
 
 def find_shortage(run: CheckRun, workspace: Path, missing: Sequence[str]) -> tuple[Resource, ...]:
@@ -159,6 +194,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
         fetched.require_success(request.rule.ecosystem)
         packages = tuple(_take_archives(fetched.folder / steps.archives, staging, steps))
         selection = _read_selection(fetched.folder / SELECTION)
+        absent = list_absent(fetched.folder, request.plan)
     if wrong := steps.find_mismatches(staging, packages, request.plan):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
@@ -167,7 +203,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
             hint="The registry serves other files than those that were locked. None of them was used.",
             reason=OTHER_HASH,
         )
-    return _Archives(staging, packages, selection, fetched.accesses)
+    return _Archives(staging, packages, selection, absent, fetched.accesses)
 
 
 _Describe = Callable[[str, str], LayerPackage]
@@ -237,8 +273,8 @@ def _install(
         (directories.workspace / steps.archives).chmod(0o755)
         recorder = replace(recorder, logs=room.folder / "logs")
         run = run_step(services, recorder, (room.run_id, check, directories), watch, request.rule.ecosystem)
-        _require_installed(run)
         files = [package.file for package in archives.packages]
+        require_installed(run, _read_known_lines(directories.workspace / REFUSED, files))
         left_out, incomplete = (
             _read_known_lines(directories.workspace / name, files) for name in (LEFT_OUT, WITHOUT_EXTENSION)
         )
@@ -287,16 +323,6 @@ def _take_built(services: Services, room: StepRoom, built: Path) -> Iterator[tup
         return
     with services.disk.admit(Writer.LAYER, Demand(measure_own_disk(room.folder).used_bytes, size.files)):
         yield copy_sealed_tree(built, room.folder / "built"), size
-
-
-def _require_installed(run: CheckRun) -> None:
-    if run.verdict is not Verdict.PASSED:
-        raise SandboxError(
-            ErrorCode.INTERNAL,
-            f"The packages of a layer could not be installed: {run.verdict.value}",
-            details=run.stderr_tail[-2000:],
-            hint="The last lines of the installer say why. layers.fetch = 'never' runs checks without the layer.",
-        )
 
 
 def _write_check(services: Services, name: str, step: Step, *arguments: str) -> Check:

@@ -48,7 +48,7 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
     layer_builds = LazyModule("sandbox.workbench.checks.layer_builds")
     manifests = LazyModule("sandbox.workbench.checks.manifests")
 
-VERSION = 4
+VERSION = 5
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
 _ELSEWHERE = frozenset({RefusalReason.URL, RefusalReason.VERSION_CONTROL})
@@ -154,6 +154,11 @@ def add_layers(
         watch.warn(
             f"Left out, for a manifest takes it from elsewhere than a registry: {_shorten(names)}. "
             "Tests that need it may fail (docs/dependencies.md, What of a manifest is refused)."
+        )
+    if names := found.absent:
+        watch.warn(
+            f"Left out, for the registry has no version that fits: {_shorten(names)}. "
+            "Tests and commands that need it fail (docs/dependencies.md, What of a manifest is refused)."
         )
     if names := found.unlocked:
         watch.warn(
@@ -318,7 +323,7 @@ def _add_layers(
 ) -> GuestSetup:
     store = LayerStore(services.home)
     build, describe = steps
-    layers, from_elsewhere, unlocked = [], dict[str, str](), list[str]()
+    layers, from_elsewhere, unlocked, absent_packages = [], dict[str, str](), list[str](), list[str]()
     for rule in profile.layers:
         source, plan = _find_request(services, setup, rule, tree, describe)
         request = source.request
@@ -331,6 +336,7 @@ def _add_layers(
         if layer:
             layers.append(_mount(store, layer))
             refused = store.list_refused(request)
+            absent_packages += [entry.text for entry in refused if entry.reason is RefusalReason.ABSENT]
             unlocked += [entry.text for entry in refused if entry.reason is RefusalReason.ANOTHER_VERSION]
             for entry in refused:  # several lists may have one package
                 if entry.reason in _ELSEWHERE:
@@ -340,6 +346,7 @@ def _add_layers(
         setup,
         layers=tuple(layers),
         from_elsewhere=tuple(from_elsewhere.values()),
+        absent=tuple(absent_packages),
         unlocked=tuple(unlocked),
     )
 

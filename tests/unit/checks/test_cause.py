@@ -385,6 +385,20 @@ def test_facts_decide_first(found: CheckRun, kind: CauseKind, words: str) -> Non
         assert why(found.model_copy(update={"stdout_tail": network})) == why(found)
 
 
+def test_a_missing_command_of_a_declared_package_is_no_matter_of_debian() -> None:
+    for name, declared, words in (
+        ("evalmd", ("evalmd",), "`sandbox layers show`"),
+        ("evalmd", (), "Debian package"),
+        ("jq", ("jq",), "add jq to `packages`"),
+    ):
+        found = why(failed(127, err=f"sh: 1: {name}: not found\n"), declared=declared)
+        assert (found.kind, f"no command '{name}'" in found.sentence, words in found.sentence) == (
+            ENVIRONMENT,
+            True,
+            True,
+        )
+
+
 def test_our_own_helper_says_what_is_lacking() -> None:
     said = f"{HELPER}: requests>=2,<3 (from sample) is not in the wheel-house of this image (/wheels). Add it:\n"
     for code, words in ((69, "'requests>=2,<3', a declared dependency,"), (72, "needed to build the project")):

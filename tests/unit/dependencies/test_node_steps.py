@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from devtools.npminstall import NODE
+from devtools.npmregistry import serve_npm_packages
 from sandbox.dependencies import node_steps as steps
 from sandbox.dependencies import yaml_subset
 from sandbox.dependencies.layer_plan import LayerPlan
@@ -269,6 +270,42 @@ def test_the_scripts_of_the_steps_can_be_parsed() -> None:
         pytest.skip("no node on this machine")
     for name in ("node_fetch.js", "node_install.js", NO_PROGRAMS.name):
         subprocess.run([node, "--check", Path(steps.__file__).with_name(name)], check=True)
+
+
+def test_a_development_package_that_the_registry_lacks_takes_no_other_away(tmp_path: Path) -> None:
+    """npm chooses nothing at all then. What the project needs to run is never left out."""
+    (tmp_path / "packages.json").write_text("[]")
+    (tmp_path / "engines.json").write_text('{"node": "*"}')
+    (tmp_path / "ca.pem").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/node").symlink_to(NODE / "bin/node")
+    (tmp_path / "bin/npm").symlink_to(NODE / "lib/node_modules/npm/bin/npm-cli.js")
+    for name in (steps._FETCH, NO_PROGRAMS.name):
+        shutil.copy(NO_PROGRAMS.with_name(name), tmp_path)
+
+    def fetch(groups: dict[str, dict[str, str]]) -> tuple[int, list[str], str]:
+        (tmp_path / "projects.json").write_text(json.dumps({"": groups}))
+        for name in ("archives", "project"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+        (tmp_path / "selection.txt").unlink(missing_ok=True)
+        env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "npm_config_registry": registry.url}
+        env["npm_config_cafile"] = str(tmp_path / "ca.pem")
+        command = [str(tmp_path / "bin/node"), steps._FETCH, "2026-01-01T00:00:00Z"]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False)
+        selection = tmp_path / "selection.txt"
+        archives = sorted(path.name for path in (tmp_path / "archives").iterdir())
+        return done.returncode, archives, selection.read_text().strip() if selection.exists() else ""
+
+    with serve_npm_packages() as registry:
+        for name in ("one", "two", "@s/three"):
+            registry.add(name, "1.0.0", {})
+        tests = {"two": "^1.0.0", "@s/three": "^2.0.0", "none": "*"}
+        status, archives, selection = fetch({"dependencies": {"one": "1"}, "devDependencies": tests})
+        assert (status, archives) == (0, ["one@1.0.0.tgz", "two@1.0.0.tgz"])
+        assert selection.startswith("all but what the registry lacks")
+        assert (tmp_path / "absent.txt").read_text() == "@s/three@^2.0.0\nnone@*\n"
+        status, archives, selection = fetch({"dependencies": {"one": "2"}, "devDependencies": {"two": "*"}})
+        assert (status, archives, selection) == (65, [], "")
 
 
 @pytest.mark.parametrize("is_guarded", [True, False], ids=["guarded", "control"])

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import io
 import re
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,34 @@ def test_the_crate_of_a_python_package_is_where_its_build_says(folder: str, pypr
         "../Cargo.toml": tree[f"{folder}/Cargo.toml"],
     }
     assert steps.plan_layer(reader(outside), []) is None
+
+
+def test_the_crate_of_a_python_package_may_be_a_member_of_a_workspace_above_it() -> None:
+    """Its Cargo.lock, what it inherits and folders beside it are found where cargo looks for them."""
+    tree = {
+        "pyproject.toml": "[tool.maturin]\nmanifest-path = 'rust/py/Cargo.toml'\n",
+        "rust/Cargo.toml": "[workspace]\nmembers = ['py', 'more/*']\nexclude = ['old']\n"
+        "[workspace.dependencies]\na = '1'\ncore = {path = 'core'}\n",
+        "rust/py/Cargo.toml": '[package]\nname="p"\n[dependencies]\na.workspace = true\ncore.workspace = true\n'
+        'beside = {path = "../../beside"}\nout = {path = "../../../out"}\n',
+        "rust/core/Cargo.toml": '[package]\nname="core"\n[dependencies]\nb = "2"\n',
+        "rust/more/one/Cargo.toml": '[package]\nname="one"\n[dependencies]\nd = "4"\n',
+        "beside/Cargo.toml": '[package]\nname="beside"\n[dependencies]\nc = "3"\n',
+    }
+    found = steps.plan_layer(reader(tree), [])
+    assert found is not None
+    assert found.wanted == ("a 1", "b 2", "c 3", "d 4")
+    assert [(entry.text, entry.origin) for entry in found.refused] == [("out ../../../out", "rust/py/Cargo.toml")]
+    found = steps.plan_layer(reader({**tree, "rust/Cargo.lock": "".join(map(locked, "abc"))}), [])
+    assert found is not None
+    assert found.wanted == ("a =1.0.0", "b =1.0.0", "c =1.0.0")
+    assert "Cargo.lock" in found.fetch_files
+
+    tree["rust/Cargo.toml"] = "[workspace]\nexclude = ['py']\n"
+    tree["rust/py/Cargo.toml"] = '[package]\nname="p"\n[dependencies]\na = "1"\n'
+    alone = steps.plan_layer(reader({**tree, "rust/Cargo.lock": locked("z"), "rust/py/Cargo.lock": locked("a")}), [])
+    assert alone is not None
+    assert alone.wanted == ("a =1.0.0",)
 
 
 def test_a_complete_lock_file_alone_decides() -> None:
@@ -180,3 +210,36 @@ def test_the_index_of_crates_io_is_no_second_source(index: str, tmp_path: Path, 
     settings = tmp_path / "cargo" / "config.toml"
     assert settings.exists() == is_replaced
     assert not is_replaced or 'registry = "sparse+https://crates.example.org/"' in settings.read_text()
+
+
+@pytest.mark.parametrize(
+    ("member", "kind", "said"),
+    [
+        ("a-1.0.0/../../escaped", tarfile.REGTYPE, "holds a path that leaves its folder"),
+        ("/escaped", tarfile.REGTYPE, "holds a path that leaves its folder"),
+        ("b-1.0.0/x", tarfile.REGTYPE, "holds files of another folder"),
+        ("a-1.0.0/x", tarfile.SYMTYPE, "holds something else than files and folders"),
+        ("", tarfile.REGTYPE, "is no archive, or is damaged"),
+        ("a-1.0.0/a..b", tarfile.REGTYPE, ""),
+    ],
+)
+def test_a_crate_that_fills_more_than_its_folder_is_refused_by_name(
+    member: str, kind: bytes, said: str, tmp_path: Path
+) -> None:
+    archive = tmp_path / "archives" / "a-1.0.0.crate"
+    archive.parent.mkdir()
+    (tmp_path / "config.toml").touch()
+    archive.write_bytes(b"no archive")
+    if member:
+        with tarfile.open(archive, "w:gz") as crate:
+            crate.addfile(tarfile.TarInfo("a-1.0.0/Cargo.toml"), io.BytesIO())
+            entry = tarfile.TarInfo(member)
+            entry.type = kind
+            crate.addfile(entry, io.BytesIO())
+    command = ["sh", "-c", steps.STEPS.install.script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused = tmp_path / "refused.txt"
+    assert (refused.read_text() if refused.exists() else "") == ("a-1.0.0.crate\n" if said else "")
+    assert f"a-1.0.0.crate {said}" in done.stderr or not said
+    assert (done.returncode != 0) == bool(said)
+    assert not (tmp_path.parent / "escaped").exists()

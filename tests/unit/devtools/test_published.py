@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.corpus.control import Control, _start, contains_failures, find_first_error, judge_control, run_control
+from benchmarks.corpus.control import (
+    Control,
+    _script,
+    _start,
+    contains_failures,
+    find_first_error,
+    judge_control,
+    run_control,
+)
 from benchmarks.corpus.entries import Entry, load_entries
 from benchmarks.corpus.outcome import format_table, judge
 from devtools.published import FetchError, unpack
@@ -166,6 +174,15 @@ def test_a_run_without_a_counted_test_fails_in_its_control_only_with_the_same_er
 def test_a_control_has_the_locale_of_a_check_because_compilers_quote_names_by_it(tmp_path: Path) -> None:
     words = _start(tmp_path, "image", 1)
     assert words[words.index("LANG=C.UTF-8") - 1] == "--env"
+
+
+@pytest.mark.parametrize("profile", ["python", "python-rust"])
+def test_the_control_of_a_python_package_is_installed_by_pip_and_tested_by_pytest(profile: str) -> None:
+    """The commands of the profile are our own program, which needs a layer."""
+    script = _script(load_entries(["orjson"])[0], profile)
+    assert script.startswith("python3 -m venv ")
+    assert script.endswith("python -m pytest -q --junitxml=/report/junit.xml")
+    assert "sandbox-python-check" not in script
 
 
 def test_a_project_with_the_checks_of_another_profile_has_no_control(tmp_path: Path) -> None:

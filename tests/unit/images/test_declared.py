@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from sandbox.dependencies import requirement_files
+from sandbox.dependencies import pipfile, pyproject, requirement_files
 from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.pipfile import read_pipfile
 from sandbox.dependencies.python_manifest import MANIFESTS
 from sandbox.dependencies.requirement_files import read_requirement_file
+from sandbox.dependencies.test_environments import read_tox
 from sandbox.models.dependencies import RequirementRole
 
 BUILT = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
@@ -98,7 +101,62 @@ def test_folders_that_requirements_files_name_are_those_that_the_host_reads(
     assert [named.folder for named in collection.named_folders] == program.members(root)
 
 
+@pytest.mark.parametrize("place", ["tox.ini", "setup.cfg", "pyproject.toml", "tox.toml", "tables"])
+def test_folders_that_tox_names_are_those_that_the_host_reads(place: str, program: ModuleType, tmp_path: Path) -> None:
+    lines = ["-e .", "-e ./libs/one[fast]", "{toxinidir}/libs/two", "-r{toxinidir}/more.txt", "-e ../out", "plain"]
+    first, last = (json.dumps(found) for found in (lines[:3], lines[3:]))
+    sections = "[testenv]\ndeps =\n  {}\n[testenv:tests]\ndeps =\n  {}\n[testenv:docs]\ndeps = -e docs\n".format(
+        "\n  ".join(lines[:3]), "\n  ".join([*lines[3:], "unit: -e libs/four"])
+    )
+    tables = '[{0}env_run_base]\ndeps = {1}\n[{0}env.tests]\ndeps = {2}\n[{0}env.docs]\ndeps = ["-e docs"]\n'
+    four = f'{last[:-1]}, "-e libs/four"]'
+    files = {
+        "tox.ini": ("tox.ini", sections),
+        "setup.cfg": ("setup.cfg", sections),
+        "pyproject.toml": ("pyproject.toml", f"[tool.tox]\nlegacy_tox_ini = {json.dumps(sections)}\n"),
+        "tox.toml": ("tox.toml", tables.format("", first, four)),
+        "tables": ("pyproject.toml", tables.format("tool.tox.", first, four)),
+    }
+    root = tmp_path / "root"
+    texts = dict([files[place]]) | {"more.txt": "-e libs/three\n"}
+    for folder in ("libs/one", "libs/two", "libs/three", "libs/four", "docs", "../out"):
+        texts[f"{folder}/pyproject.toml"] = f'[project]\nname = "{Path(folder).name}"\n'
+    write(root, texts)
+    found = {"libs/one", "libs/two", "libs/three", "libs/four"}
+    assert set(program.members(root)) == found
+    collection = Collection(lambda name: (root / name).read_bytes() if (root / name).is_file() else None)
+    read_tox(collection)
+    assert {named.folder for named in collection.named_folders} == found
+    assert [entry.text for entry in collection.refused] == ["-e ../out"]
+    assert [required.name for required in collection.requirements] == ["plain"]
+
+
+def test_folders_that_a_pipfile_names_are_those_that_the_host_reads(program: ModuleType, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    text = (
+        '[packages]\nme = {path = ".", editable = true}\none = {path = "./libs/one", extras = ["fast"]}\n'
+        'out = {path = "../out"}\nfile = {path = "x.whl"}\n[dev-packages]\ntwo = {path = "libs/two", editable = true}\n'
+        '[docs]\ndocs = {path = "docs"}\n[pipenv]\npath = "docs"\n'
+    )
+    folders = ("libs/one", "libs/two", "docs", "../out")
+    write(root, {"Pipfile": text, **{f"{folder}/setup.cfg": "[metadata]\nname = x\n" for folder in folders}})
+    assert program.members(root) == ["libs/one", "libs/two"]
+    collection = Collection(lambda name: (root / name).read_bytes() if (root / name).is_file() else None)
+    read_pipfile(collection)
+    assert [named.folder for named in collection.named_folders] == ["libs/one", "libs/two"]
+    assert [named.extras for named in collection.named_folders] == [("fast",), ()]
+    assert [entry.text for entry in collection.refused] == ["out", "file"]
+
+
+def write(root: Path, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
 def test_the_guest_reads_the_requirements_files_that_the_host_reads(program: ModuleType) -> None:
+    assert pyproject.TEST_NAMES == program.LISTS_FOR_TESTS
+    assert {*pipfile._ROLES, *pyproject.TEST_NAMES, *pyproject.DEVELOPMENT_NAMES} == program.LISTS_OF_PIPFILE
     assert requirement_files.LOCAL == program.LOCAL
     assert requirement_files.MANIFESTS_OF_FOLDERS == program.MANIFESTS_OF_FOLDERS
     read = [name for name in MANIFESTS if name.endswith((".txt", ".in"))]

@@ -15,6 +15,7 @@ import pytest
 from sandbox.config import LayerSettings
 from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.dependencies import RefusalReason, RefusedEntry
 from sandbox.models.layers import Layer, Resolution, Shortage
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.workbench import Watch, Workbench
@@ -95,6 +96,23 @@ def test_a_further_build_that_fails_leaves_the_layer_in_use_and_counts(
     assert store.find_complete("r") is not None
     with refused(code):
         add(services, monkeypatch, SandboxError(code, "no"), refresh=True)
+
+
+def test_what_a_registry_lacks_is_named_by_each_run(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: an entry that is refused for another reason is not."""
+    store = LayerStore(services.home)
+    publish(store, shortage=None)
+    entries = [RefusedEntry(text="tape@^9", reason=RefusalReason.ABSENT, origin="the registry")]
+    entries.append(RefusedEntry(text="-x", reason=RefusalReason.OPTION, origin="package.json"))
+    found = Resolution(
+        request="r", layer=KEY, selection="", refused=tuple(entries), accesses=(), resolved_at=datetime.now(UTC)
+    )
+    store.save_resolution(found)
+    monkeypatch.setattr(layers, "_find_request", lambda *_: (LayerSource(request="r"), LayerPlan({})))
+    remarks: list[str] = []
+    add_layers(services, SETUP, services.policies.profiles["node"], TREE, Watch(warn=remarks.append))
+    assert ["tape@^9" in remark for remark in remarks] == [True]
+    assert "-x" not in remarks[0]
 
 
 def test_a_further_build_of_other_archives_than_the_locked_ones_ends_the_run(
