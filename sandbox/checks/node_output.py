@@ -26,7 +26,7 @@ _MOCHA_MARK = re.compile(r"( {2,100})(?:(\d{1,6})\)|-) (\S.*)")
 _SUITE = re.compile(r"( {0,100})(▶ |(?=\S))(.*)")
 _TIME = re.compile(r" \([\d.]{1,20} ?m?s\)")
 _LATER = re.compile(r" # (?:SKIP|TODO)\b.*", re.IGNORECASE)
-_SUM = re.compile(r"ℹ (tests|pass|fail|cancelled|skipped|todo) (\d{1,9})$")
+_SUM = re.compile(r"ℹ (tests|suites|pass|fail|cancelled|skipped|todo) (\d{1,9})$")
 _MOCHA_SUM = re.compile(r"  (\d{1,9}) (passing|pending|failing)(?: \([\w.]{1,20}\))?$")
 _AVA_SUM = re.compile(r"  (\d{1,9}) tests? (passed|failed|skipped|todo)$")
 _JEST_SUM = re.compile(r"(?:Tests: +(\d.{0,200}), \d{1,9} total| +Tests  (\d.{0,200}) \(\d{1,9}\))$")  # or vitest
@@ -109,6 +109,7 @@ class _RunnerOutput:
         self._says_passed = True
         self._total = 0  # of uvu, whose other sums follow
         self._suites: list[tuple[int, str]] = []
+        self._ended: list[tuple[str, TestOutcome]] = []
         self._has_arrows = False  # node's runner: only lines with one are suites
         self._is_over = False  # the list of failures follows
         self._failures: list[_FailureText] = []
@@ -145,6 +146,9 @@ class _RunnerOutput:
             return False
         for count, word in counts:
             self.has_sum = True
+            if word == "suites":  # what had others in it was a test of node's runner, if there was no suite
+                self.named += [] if int(count) else self._ended
+                self._ended.clear()
             if word in _OUTCOMES:
                 self.sums[_OUTCOMES[word]] += int(count)
         self._is_over = True
@@ -198,14 +202,13 @@ class _RunnerOutput:
             self._is_over = False  # another run
         while self._suites and self._suites[-1][0] > indent:
             self._suites.pop()
-        if self._suites and self._suites[-1] == (indent, title):
-            self._suites.pop()  # the end of a suite
-            return
+        is_end = bool(self._suites) and self._suites[-1] == (indent, title)
         while self._suites and self._suites[-1][0] == indent:
             self._suites.pop()
-        if len(self.named) <= 2 * MOST_RESULTS:
+        found = self._ended if is_end else self.named
+        if len(found) <= 2 * MOST_RESULTS:
             name = _BETWEEN.join([*(name for _, name in self._suites), title])
-            self.named.append((clip_text(name), SKIPPED if later else outcome))
+            found.append((clip_text(name), SKIPPED if later else outcome))
 
     def _take_mocha_mark(self, line: str) -> bool:
         found = None if self._has_arrows else _MOCHA_MARK.match(line)

@@ -100,6 +100,15 @@ def test_a_suite_of_node_18_ends_with_its_name_and_time(tmp_path: Path) -> None:
     assert names(read(tmp_path, text)[1]) == ["+a › b › one", "+a › two"]
 
 
+def test_a_test_with_tests_in_it_is_one_where_there_are_no_suites(tmp_path: Path) -> None:
+    """Control: with a suite nobody knows which of the two it was."""
+    text = "▶ a\n  ✔ one (1ms)\n✔ a (2ms)\n✔ b (1ms)\nℹ tests 3\nℹ suites {}\nℹ pass 3\nℹ fail 0\n"
+    assert sorted(names(read(tmp_path, text.format(0))[1])) == ["+a", "+a › one", "+b"]
+    report, results = read(tmp_path, text.format(1))
+    assert report is not None
+    assert (report.tests, names(results), results.complete) == (3, ["+a › one", "+b"], False)
+
+
 @pytest.mark.parametrize(
     "line",
     [
