@@ -31,7 +31,6 @@ _BY_PYTEST = re.compile(  # setuptools 72 has no command `test`
     r"-m (?:pytest\b.*|unittest(?: discover| -[vbfc]| --(?:verbose|buffer|failfast|catch))*)"
     r"|(?:-\S+ )*setup\.py (?:.* )?test(?: .*)?"
 )
-_OPTION_OF_PYTHON = re.compile(r"-(?:[bBdEOqsuv]+|[WX](.*))")  # not -i, nor those that change what is found
 _UNITTEST = [sys.executable, "-m", "unittest"]
 _TESTS = re.compile(r"tests?\w*\.py|\w+_tests\.py")  # of unittest; pytest looks for test_*.py and *_test.py
 _NOT_TAKEN = re.compile(r"PATH|HOME|TMPDIR|VIRTUAL_ENV|PYTEST_ADDOPTS|(?:COV|COVERAGE|PIP|UV|VIRTUALENV|TOX)_.*")
@@ -202,15 +201,11 @@ def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:
 
 
 def with_report(argv: Sequence[str], number: int) -> list[str]:
-    """A Python program by one that also writes what unittest's text results are told; any other command as it is."""
-    start = 1
-    while start < len(argv) and (option := _OPTION_OF_PYTHON.fullmatch(argv[start])):
-        start += 2 if option[1] == "" else 1
-    named = argv[start] if start < len(argv) else ""
-    if argv[0] != sys.executable or (named != "-m" and not named.endswith(".py")):
+    """A command of unittest, by a program that also writes what each test did; any other as it is."""
+    if list(argv[:3]) != _UNITTEST:
         return list(argv)
     program = Path(__file__).with_name("unittest_report.py")
-    return [*argv[:start], str(program), f"{Path(REPORT).parent}/unittest-{number}.xml", *argv[start:]]
+    return [sys.executable, str(program), f"{Path(REPORT).parent}/unittest-{number}.xml", *argv[3:]]
 
 
 def without_coverage(words: list[str]) -> list[str]:

@@ -232,13 +232,11 @@ def test_commands_run_in_order_until_one_fails(program: ModuleType, monkeypatch:
     assert program.main("/work", []) == 3
 
 
-@pytest.mark.parametrize("argv", [("-m", "unittest", "-v"), ("-m", "x"), ("runtests.py", "x")])
-def test_what_unittest_runs_in_a_program_has_a_report_for_each_command(
-    argv: tuple[str, ...], program: ModuleType
-) -> None:
-    words = program.with_report([PY, *argv], 1)
-    assert (words[0], Path(words[1]).name, words[2:]) == (PY, "unittest_report.py", ["/report/unittest-1.xml", *argv])
-    words = program.with_report([PY, "-bb", "-W", "error", "-Xdev", *argv], 1)
-    assert (words[:5], words[6:]) == ([PY, "-bb", "-W", "error", "-Xdev"], ["/report/unittest-1.xml", *argv])
-    for other in ([PY, "-c", "x"], [PY], ["trial", "x.py"], [PY, "-I", "x.py"], [PY, "-W", "x.py"]):
-        assert program.with_report(other, 0) == other
+def test_unittest_writes_a_report_for_each_of_its_commands(program: ModuleType) -> None:
+    words = program.with_report([PY, "-m", "unittest", "-v", "x"], 1)
+    assert (words[0], Path(words[1]).name, words[2:]) == (
+        PY,
+        "unittest_report.py",
+        ["/report/unittest-1.xml", "-v", "x"],
+    )
+    assert program.with_report([PY, "-m", "x"], 0) == [PY, "-m", "x"]

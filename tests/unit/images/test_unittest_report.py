@@ -45,7 +45,7 @@ def run(folder: Path, *words: str) -> int:
 def test_each_test_of_unittest_is_in_the_report(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("")
     (tmp_path / "test_a.py").write_text(TESTS)
-    assert run(tmp_path, "-m", "unittest", "discover", "-v") == 1
+    assert run(tmp_path, "discover", "-v") == 1
     report = read_report(tmp_path / "report")
     assert report is not None
     assert (report.tests, report.failures, report.errors, report.skipped) == (9, 2, 3, 2)
@@ -55,7 +55,7 @@ def test_each_test_of_unittest_is_in_the_report(tmp_path: Path) -> None:
     assert messages["setUpClass (test_a.B)"] == "OSError: no class"
 
 
-@pytest.mark.parametrize("words", [("-m", "unittest", "discover"), ("-m", "unittest", "test_b.B.test_passes")])
+@pytest.mark.parametrize("words", [("discover",), ("test_b.B.test_passes",)])
 def test_what_passes_with_unittest_passes(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "test_b.py").write_text(
         "import unittest\nclass B(unittest.TestCase):\n    def test_passes(self): pass\n"
@@ -64,56 +64,3 @@ def test_what_passes_with_unittest_passes(words: tuple[str, ...], tmp_path: Path
     report = read_report(tmp_path / "report")
     assert report is not None
     assert (report.tests, report.failures) == (1, 0)
-
-
-RUNNER = """
-import subprocess, sys, unittest
-import {name}
-class Result(unittest.TextTestResult):
-    def startTest(self, test):
-        super().startTest(test)
-        self.seen = True
-class Runner(unittest.TextTestRunner):
-    resultclass = Result
-class Apart:
-    # as that of xmlrunner: it tells its result of no end
-    def run(self, tests):
-        unittest.TextTestRunner()._makeResult()
-        result = Result(unittest.runner._WritelnDecorator(sys.stderr), True, 1)
-        tests(result)
-        return result
-class Inner(unittest.TestCase):
-    def test_fails(self): self.fail()
-class Outer(unittest.TestCase):
-    def test_of_a_runner(self):
-        suite = unittest.defaultTestLoader.loadTestsFromTestCase(Inner)
-        assert not unittest.TextTestRunner(stream=sys.stderr).run(suite).wasSuccessful()
-        subprocess.run([sys.executable, "-m", "unittest", "below.beside"], check=False)
-    def test_fails(self): self.assertEqual(__name__, "__main__")
-    def test_is_started_as_ever(self):
-        self.assertEqual(sys.argv[1:], ["a"])
-        self.assertEqual(sys.modules["__main__"].Outer, Outer)
-if __name__ == "__main__":
-    failed = 0
-    for runner in (unittest.TextTestRunner, Runner, Apart):
-        result = runner().run(unittest.defaultTestLoader.loadTestsFromTestCase(Outer))
-        failed += len(result.failures) + len(result.errors)
-    sys.exit(3 + failed)
-"""
-
-
-@pytest.mark.parametrize("words", [("below/own.py",), ("-m", "below.own")])
-def test_what_a_program_of_the_project_runs_with_unittest_is_counted_once(
-    words: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Also with a runner of its own; what one of its tests runs is that test's, in its process or in another."""
-    (tmp_path / "below").mkdir()
-    (tmp_path / "below" / "beside.py").write_text("")
-    name = "beside" if words[0] != "-m" else "below.beside"
-    (tmp_path / "below" / "own.py").write_text(RUNNER.replace("{name}", name))
-    assert run(tmp_path, *words, "a") == 3
-    reports = ["unittest-0-1.xml", "unittest-0-2.xml", "unittest-0.xml"]
-    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == reports
-    report = read_report(tmp_path / "report")
-    assert report is not None
-    assert (report.tests, report.failures, report.errors) == (9, 0, 0)
