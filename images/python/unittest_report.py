@@ -12,6 +12,15 @@ from xml.etree import ElementTree
 _NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+def write_text(value: object) -> str:
+    """What a project gives as a name, a reason or an error, which may be no text, or nothing that can be shown."""
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001 -- an error of the project's
+        text = "<no text>"
+    return _NOT_IN_XML.sub("?", text)
+
+
 class Result(unittest.TextTestResult):
     """Keeps an element for each test. What fails without a test, such as `setUpClass`, has one too."""
 
@@ -31,24 +40,20 @@ class Result(unittest.TextTestResult):
         self.find_case(test).set("time", f"{time.monotonic() - self.begun:.3f}")
 
     def find_case(self, test: Any) -> ElementTree.Element:
-        name = _NOT_IN_XML.sub("?", test.id())
+        name = write_text(test.id())
         if name not in self.cases:
             folder, _, last = ("", "", name) if name.endswith(")") else name.rpartition(".")  # setUpClass (a.B)
             self.cases[name] = ElementTree.SubElement(self.suite, "testcase", classname=folder, name=last)
         return self.cases[name]
 
-    def note(self, test: Any, kind: str, message: str, text: str = "") -> None:
+    def note(self, test: Any, kind: str, message: object, text: str = "") -> None:
         case = self.find_case(test)
         if case.find(kind) is None:
-            ElementTree.SubElement(case, kind, message=_NOT_IN_XML.sub("?", message)).text = _NOT_IN_XML.sub("?", text)
+            ElementTree.SubElement(case, kind, message=write_text(message)).text = write_text(text)
 
     def note_failure(self, test: Any, kind: str, err: Any) -> None:
         text = self._exc_info_to_string(err, test)
-        try:
-            said = str(err[1])
-        except Exception:  # noqa: BLE001 -- an error of the project's that cannot be shown
-            said = "<no text>"
-        self.note(test, kind, f"{err[0].__name__}: {said}", text)
+        self.note(test, kind, f"{err[0].__name__}: {write_text(err[1])}", text)
 
     def addFailure(self, test: Any, err: Any) -> None:
         super().addFailure(test, err)

@@ -26,6 +26,8 @@ class A(unittest.TestCase):
         with self.subTest("a\\x1bb"): self.skipTest("no")
     @unittest.skip("later")
     def test_skipped(self): pass
+    @unittest.skip(ImportError("no text"))
+    def test_skipped_for_no_text(self): pass
     def test_parts(self):
         for n in range(3):
             with self.subTest(n=n): self.assertNotEqual(n, 1)
@@ -48,7 +50,7 @@ def test_each_test_of_unittest_is_in_the_report(tmp_path: Path) -> None:
     assert run(tmp_path, "discover", "-v") == 1
     report = read_report(tmp_path / "report")
     assert report is not None
-    assert (report.tests, report.failures, report.errors, report.skipped) == (9, 2, 3, 2)
+    assert (report.tests, report.failures, report.errors, report.skipped) == (10, 2, 3, 3)
     messages = {failure.name: failure.message for failure in report.failed}
     assert messages["test_a.A::test_fails"].startswith("AssertionError: ")
     assert messages["test_a.A::test_raises"] == "ValueError: no"
