@@ -21,14 +21,16 @@ _NAMES = {TestOutcome.FAILED: "failures", TestOutcome.ERROR: "errors", TestOutco
 
 
 class CollectedResults:
-    """The tests of a report, as many as are kept. `complete`: whether all of them are there."""
+    """The tests of a report, as many as are kept. `complete`: whether all of them are there. `compared`: whether their
+    names are those of the same tests in another run.
+    """
 
     MOST_FAILURES = MOST_FAILURES
     _MOST_CHARS = 8 * 1024**2  # of all names, messages and paths
 
     def __init__(self) -> None:
         self.results: list[TestResult] = []
-        self.complete = True
+        self.complete = self.compared = True
         self._chars = 0
 
     def add(self, result: TestResult) -> None:

@@ -307,7 +307,14 @@ class Recorder:
         report, source = self._read_report(run_id, check, directories, results, failed=not passed)
         if report is not None:
             try:
-                result_files.save_test_results(self.logs, run_id, source, results.results, complete=results.complete)
+                result_files.save_test_results(
+                    self.logs,
+                    run_id,
+                    source,
+                    results.results,
+                    complete=results.complete,
+                    compared=results.compared,
+                )
             except OSError as error:
                 _log.warning("the results of the tests of %s are not kept: %s", run_id, error)
         return report

@@ -3,7 +3,7 @@ uvu only the sums. Guest data.
 
 Each prints sums at its end, and they are the counts. A line with a mark names a test, the lines above it with less
 indentation its suites. Where more lines have the mark of an outcome than the sums count, a program under test prints it
-too, and none of them is taken for a test.
+too, and none of them is taken for a test. So names are for readers, and no comparison rests on them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _MOCHA_FAILURE = re.compile(r"  \d{1,6}\) (\S.*)")
 _JEST_FAILURE = re.compile(r"  ● (?!Console$)(\S.*)")
 _AVA_RULE = "  ─"  # stands before what AVA says of a failed test, and before its sums
 _JEST_FILE = re.compile(r"(?:PASS|FAIL|RUNS) \S")
+_BEGINS_SUM = frozenset("ℹTPS0123456789")
+_FILE_OF_VITEST = re.compile(r" {1,3}\(\d{1,9} tests?\b")
 _OUTCOMES = {
     **dict.fromkeys(("pass", "passing", "passed"), PASSED),
     **dict.fromkeys(("fail", "cancelled", "failing", "failed"), FAILED),
@@ -46,6 +48,9 @@ _OUTCOMES = {
 _ARROW = "▶ "
 _BETWEEN = " › "
 _DEEPEST, _MOST_FAILURES, _NAME = 50, 1000, 1000
+
+
+_Counts = Sequence[tuple[str | int, str]]
 
 
 @dataclass
@@ -62,7 +67,7 @@ class _FailureText:
     def add(self, line: str) -> None:
         if self.size < TEXT:
             self.lines.append(line)
-            self.size += len(line)
+            self.size += len(line) + 1
 
 
 class NodeReader:
@@ -81,14 +86,18 @@ class NodeReader:
         if not found.has_sum:
             return
         failed = found.name_failed()
+        others = [one for one in found.named if one[1] is not FAILED]
         for outcome, count in found.count().items():
-            named = len(failed) if outcome is FAILED else sum(one is outcome for _, one in found.named)
+            named = len(failed) if outcome is FAILED else sum(one is outcome for _, one in others)
             self.unnamed[outcome] += count - named if named <= count else count
             if named > count:
-                found.named = [one for one in found.named if one[1] is not outcome]
+                others = [one for one in others if one[1] is not outcome]
                 failed = [] if outcome is FAILED else failed
-        yield from (TestResult(test=name, outcome=outcome) for name, outcome in found.named if outcome is not FAILED)
+        failed, more = failed[:MOST_RESULTS], failed[MOST_RESULTS:]
+        room = MOST_RESULTS - len(failed)
+        self.unnamed += Counter(outcome for _, outcome in others[room:]) + Counter({FAILED: len(more)})
         yield from (self._explain(name, failure) for name, failure in failed)
+        yield from (TestResult(test=name, outcome=outcome) for name, outcome in others[:room])
 
     def _explain(self, name: str, failure: _FailureText | None) -> TestResult:
         if failure is None:
@@ -116,9 +125,14 @@ class _RunnerOutput:
 
     def take(self, line: str) -> None:
         """Read the next line."""
+        if not line or line.isspace():
+            return
         if self._take_sum(line) or self._take_failure(line):
             return
-        if mark := _MARK.match(line):
+        mark = _MARK.match(line)
+        if mark and _FILE_OF_VITEST.search(mark[5]):
+            return
+        if mark:
             self._take_mark(len(mark[1]), mark[5], PASSED if mark[2] else FAILED if mark[3] else SKIPPED)
         elif self._is_over and not line.lstrip(" ").startswith(_ARROW):
             if self._failures:
@@ -127,22 +141,8 @@ class _RunnerOutput:
             self._take_suite(line)
 
     def _take_sum(self, line: str) -> bool:
-        counts: Sequence[tuple[str | int, str]]
-        if found := _SUM.match(line):
-            counts = [(found[2], found[1])]
-        elif found := _MOCHA_SUM.match(line):
-            counts = [(found[1], found[2])]
-        elif found := _AVA_SUM.match(line):
-            counts = [(found[1], found[2])]
-            self._says_passed &= found[2] != "failed"  # then AVA does not say how many passed
-        elif found := _JEST_SUM.match(line):
-            counts = _JEST_PART.findall(found[1] or found[2])
-        elif found := _JASMINE_SUM.match(line):
-            specs, failed, pending = (int(count or 0) for count in found.groups())
-            counts = [(max(specs - failed - pending, 0), "passed"), (failed, "failed"), (pending, "pending")]
-        elif found := _UVU_SUM.match(line):
-            counts = self._count_of_uvu(found[1], int(found[2]))
-        else:
+        counts = self._find_counts(line) if line.lstrip(" ")[:1] in _BEGINS_SUM else None
+        if counts is None:
             return False
         for count, word in counts:
             self.has_sum = True
@@ -155,7 +155,24 @@ class _RunnerOutput:
         self._suites.clear()
         return True
 
-    def _count_of_uvu(self, word: str, count: int) -> list[tuple[int, str]]:
+    def _find_counts(self, line: str) -> _Counts | None:
+        """The numbers and words of a sum."""
+        if found := _SUM.match(line):
+            return [(found[2], found[1])]
+        if found := _MOCHA_SUM.match(line):
+            return [(found[1], found[2])]
+        if found := _AVA_SUM.match(line):
+            self._says_passed &= found[2] != "failed"  # then AVA does not say how many passed
+            return [(found[1], found[2])]
+        if found := _JEST_SUM.match(line):
+            return _JEST_PART.findall(found[1] or found[2])
+        if found := _JASMINE_SUM.match(line):
+            specs, failed, pending = (int(count or 0) for count in found.groups())
+            return [(max(specs - failed - pending, 0), "passed"), (failed, "failed"), (pending, "pending")]
+        found = _UVU_SUM.match(line)
+        return self._count_of_uvu(found[1], int(found[2])) if found else None
+
+    def _count_of_uvu(self, word: str, count: int) -> _Counts:
         if word == "Total":
             self._total = count
             return []

@@ -44,6 +44,7 @@ def read_output(
             for result in kept:
                 results.add(result)
         total.add_unnamed(node.unnamed)
+        results.compared &= read != node.read or not total.counts["tests"]
         if total.counts["tests"]:  # what ran as a test was compiled
             break
     results.complete &= tap.complete and not node.unnamed.total()

@@ -20,21 +20,31 @@ SUFFIX = ".tests"
 
 @dataclass(frozen=True)
 class ResultFile:
-    """An opened file of results. `complete`: as in `TestResults`. `lines`: of the results, not parsed yet."""
+    """An opened file of results. `complete`: as in `TestResults`. `lines`: of the results, not parsed yet. `compared`:
+    whether names are those of the same tests in another run.
+    """
 
     source: ResultSource
     complete: bool
     lines: Iterator[str]
+    compared: bool = True
 
 
 def save_test_results(
-    logs: Path, run_id: str, source: ResultSource, results: Sequence[TestResult], *, complete: bool
+    logs: Path,
+    run_id: str,
+    source: ResultSource,
+    results: Sequence[TestResult],
+    *,
+    complete: bool,
+    compared: bool = True,
 ) -> None:
-    """Write the results of a run. As its logs they are not synced: a power failure can lose them.
+    """Write the results of a run, as a `ResultFile` has them. As its logs they are not synced: a power failure can lose
+    them.
 
     Raises: OSError.
     """
-    head = {"schema_version": 1, "source": source, "complete": complete}
+    head = {"schema_version": 1, "source": source, "complete": complete, "compared": compared}
     with (logs / f"{run_id}{SUFFIX}").open("w", encoding="utf-8") as file:
         os.fchmod(file.fileno(), 0o600)  # whatever the umask
         file.write(json.dumps(head) + "\n")
@@ -53,7 +63,7 @@ def open_test_results(home: Home, owner_id: str, run_id: str) -> Iterator[Result
     with file:
         try:
             head = json.loads(next(file))
-            opened = ResultFile(head["source"], head["complete"], file)
+            opened = ResultFile(head["source"], head["complete"], file, head.get("compared", True))
         except (ValueError, KeyError, TypeError, StopIteration) as error:
             raise _damaged_error(path) from error
         yield opened

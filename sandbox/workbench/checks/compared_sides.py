@@ -11,11 +11,15 @@ from sandbox.store.result_files import open_test_results, parse_result
 
 
 def load_side(home: Home, run: CheckRun | None) -> CheckSide:
-    """The tests of a run that may be one of another owner. Results that are gone or damaged are not complete."""
+    """The tests of a run that may be one of another owner. Results that are gone or damaged are not complete; of those
+    whose names are not compared there are none, as of a run without a report.
+    """
     if run is None or run.report is None:
         return CheckSide(run)
     try:
         with open_test_results(home, runs.find_owner(home, run.run_id), run.run_id) as found:
+            if found is not None and not found.compared:
+                return CheckSide(run)
             if found is not None:
                 return CheckSide(run, [parse_result(line) for line in found.lines], found.complete)
     except SandboxError as error:
@@ -26,4 +30,4 @@ def load_side(home: Home, run: CheckRun | None) -> CheckSide:
 
 def is_lost(side: CheckSide) -> bool:
     """Whether the run had results of tests, which `gc` removed or which are damaged."""
-    return side.run is not None and side.run.report is not None and side.results is None
+    return side.run is not None and side.run.report is not None and not side.complete and side.results is None

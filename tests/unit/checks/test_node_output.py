@@ -59,7 +59,8 @@ def test_tests_are_counted_as_the_sums_say_and_named_as_far_as_lines_do(
     report, results = read(tmp_path, (SAMPLES / f"{sample}.txt").read_text())
     assert report is not None
     assert (report.tests, report.failures, report.skipped) == counts
-    assert names(results) == named
+    assert names(results) == sorted(named, key=lambda name: not name.startswith("-")), "what failed is first"
+    assert not results.compared
     assert [(one.message, one.path, one.line) for one in results.results if one.outcome.value == "failed"] == said
     assert results.complete is (len(named) == report.tests)
     assert len(report.failed) == sum(name.startswith("-") for name in named)
@@ -71,6 +72,22 @@ def test_sums_of_several_runs_and_of_both_streams_are_added(tmp_path: Path) -> N
     assert report is not None
     assert (report.tests, report.failures, report.skipped) == (16, 3, 6)
     assert names(results).count("-array › fails") == 3
+
+
+def test_failures_are_kept_when_there_are_more_tests_than_are_kept(tmp_path: Path) -> None:
+    lines = [f"    ✔ {number}\n" for number in range(MOST_RESULTS + 5000)] + ["    1) broken\n"]
+    report, results = read(tmp_path, f"{''.join(lines)}\n  {MOST_RESULTS + 5000} passing (1s)\n  1 failing\n")
+    assert report is not None
+    assert (report.tests, report.failures, [one.name for one in report.failed]) == (25_001, 1, ["broken"])
+    assert (len(results.results), results.complete) == (MOST_RESULTS, False)
+
+
+def test_a_file_of_vitest_is_no_test(tmp_path: Path) -> None:
+    report, results = read(
+        tmp_path, " ✓ v/a.test.js  (4 tests) 5ms\n\n Test Files  1 passed (1)\n      Tests  4 passed (4)\n"
+    )
+    assert report is not None
+    assert (report.tests, names(results)) == (4, [])
 
 
 def test_marks_that_a_program_under_test_prints_are_no_tests(tmp_path: Path) -> None:
@@ -92,7 +109,7 @@ def test_an_output_without_sums_has_no_tests(text: str, tmp_path: Path) -> None:
 def test_tap_comes_first(tmp_path: Path) -> None:
     report, results = read(tmp_path, "ok 1 - in TAP\n1..1\n  7 passing (3ms)\n")
     assert report is not None
-    assert (report.tests, names(results)) == (1, ["+in TAP"])
+    assert (report.tests, names(results), results.compared) == (1, ["+in TAP"], True)
 
 
 def test_a_suite_of_node_18_ends_with_its_name_and_time(tmp_path: Path) -> None:
@@ -112,6 +129,7 @@ def test_a_test_with_tests_in_it_is_one_where_there_are_no_suites(tmp_path: Path
 @pytest.mark.parametrize(
     "line",
     [
+        "",
         "✔ ok",
         " " * 4000 + "✔",
         "  1) x",
@@ -123,7 +141,7 @@ def test_a_test_with_tests_in_it_is_one_where_there_are_no_suites(tmp_path: Path
     ],
 )
 def test_a_hostile_output_is_bounded(line: str, tmp_path: Path) -> None:
-    count = 10 * 1024**2 // max(len(line), 200)  # of what is kept
+    count = min(10 * 1024**2 // (len(line) + 1), 300_000)  # of what is kept
     lines = [" " * (number % 300) + line if line.startswith("▶") else line for number in range(count)]
     began = time.process_time()
     report, results = read(tmp_path, "\n".join(lines) + "\n  1 passing (1ms)\n  1 failing\n" + "\n".join(lines))

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.checks.comparison import WHOLE
+from sandbox.checks.repeated import add_up
 from sandbox.errors import ErrorCode
-from sandbox.models import TestOutcome, TestResult, Verdict
+from sandbox.models import Report, TestOutcome, TestResult, Verdict
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
 from sandbox.store.result_files import save_test_results
+from sandbox.workbench.checks.compared_sides import is_lost, load_side
 from sandbox.workbench.checks.result_pages import read_test_results
 from tests.unit.conftest import refused
 from tests.unit.store.test_verdicts import made as run_made
@@ -47,6 +50,18 @@ def test_failed_tests_have_pages_of_their_own(home: Home) -> None:
     page = read_test_results(home, RUN, failed_only=True, cursor=3, limit=5)
     assert [one.test for one in page.results] == ["t30", "t40", "t50", "t60", "t70"]
     assert (page.total, page.next_cursor, page.complete) == (10, 8, False)
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_names_that_a_runner_prints_for_people_are_shown_and_not_compared(compared: bool, home: Home) -> None:
+    """jest names a test only if it failed, and mocha's suites are whatever stands above. The control: other names."""
+    save_test_results(home.logs(OWNER), RUN, "output", RESULTS, complete=False, compared=compared)
+    assert read_test_results(home, RUN).total == 100
+    run = run_made(Verdict.FAILED, 1, run_id=RUN, report=Report(tests=100, failures=10, errors=0, skipped=0, failed=()))
+    side = load_side(home, run)
+    assert (side.results is not None) is compared
+    assert not is_lost(side)
+    assert set(add_up([side])) == ({one.test for one in RESULTS} if compared else {WHOLE})
 
 
 def test_what_is_not_there_says_why(home: Home) -> None:
