@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandbox.models import HomeEvent
 
 _SHOWN_NAMES = 5
+_COMPARED_NAMES = 50
 
 
 @click.command()
@@ -60,8 +61,10 @@ def describe_operation(event: HomeEvent) -> str:
     """What was done, to which task, and what it is about: each name once."""
     entry = event.operation
     about = f" of {event.task_id}" if event.task_id else ""
-    names = [one_line(name) for name in event.list_names()]
+    all_names = event.list_names()
+    names = [one_line(name) for name in all_names[:_COMPARED_NAMES]]
     names = [name for name in names if not any(other.startswith(f"{name} ") for other in names)]  # test, test passed
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    hidden = len(names) + len(all_names[_COMPARED_NAMES:]) - _SHOWN_NAMES
+    more = f" and {hidden} more" if hidden > 0 else ""
     which = f" {', '.join(names[:_SHOWN_NAMES])}{more}" if names else ""
     return f"{entry.operation}{about}{which}"

@@ -48,6 +48,14 @@ def _stands_for_all(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
+        return _is_zero(host)
+
+
+def _is_zero(host: str) -> bool:
+    """Whether it is 0.0.0.0 as the C library reads numbers: `0`, `0x0`."""
+    try:
+        return not any(socket.inet_aton(host))
+    except OSError:
         return False
 
 
