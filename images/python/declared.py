@@ -201,7 +201,7 @@ def list_lines(path: Path) -> Iterator[str]:
 
 def list_deps_of_tox(root: Path) -> Iterator[str]:
     """What the environments of tox for tests install: all lines, whatever their factors."""
-    own = read_tools(root).get("tox", {})
+    own = as_table(read_tools(root).get("tox"))
     texts = [str(own.get("legacy_tox_ini", ""))]
     texts += [(root / name).read_text(errors="replace") for name in (TOX, "setup.cfg") if (root / name).is_file()]
     lists = list[Any]()
@@ -215,10 +215,15 @@ def list_deps_of_tox(root: Path) -> Iterator[str]:
             if section == "testenv" or (section.startswith("testenv:") and is_for_tests(section.partition(":")[2]))
         ]
     for table in (read_toml(root / "tox.toml"), own):
-        environments = {name: found for name, found in table.get("env", {}).items() if is_for_tests(name)}
-        lists += [found.get("deps", []) for found in (table.get("env_run_base", {}), *environments.values())]
-    for line in (line for lines in lists for line in lines if isinstance(line, str)):
+        environments = [found for name, found in as_table(table.get("env")).items() if is_for_tests(name)]
+        lists += [as_table(found).get("deps") for found in (table.get("env_run_base"), *environments)]
+    for line in (line for lines in lists if isinstance(lines, list) for line in lines if isinstance(line, str)):
         yield re.sub(r"\{(?:toxinidir|tox_root)\}", ".", re.sub(r"^[!\w.,{}-]+:\s+", "", line.strip()))
+
+
+def as_table(value: object) -> dict[str, Any]:
+    """A table of a TOML file; {} for what is none."""
+    return value if isinstance(value, dict) else {}
 
 
 def is_for_tests(name: str) -> bool:
@@ -230,9 +235,9 @@ def list_paths_of_pipfile(root: Path) -> Iterator[str]:
     """The folders that a Pipfile names, from the root."""
     for name, entries in read_toml(root / "Pipfile").items():
         if canonicalize_name(name) in LISTS_OF_PIPFILE and isinstance(entries, dict):
-            for entry in entries.values():
-                if isinstance(entry, dict) and isinstance(entry.get("path"), str):
-                    yield posixpath.normpath(entry["path"])
+            for path in (as_table(entry).get("path") for entry in entries.values()):
+                if isinstance(path, str):
+                    yield posixpath.normpath(path)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -245,7 +250,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def is_package(folder: Path) -> bool:
     """Whether something in it says how it is built."""
-    return any((folder / name).is_file() for name in MANIFESTS_OF_FOLDERS)
+    try:
+        return any((folder / name).is_file() for name in MANIFESTS_OF_FOLDERS)
+    except OSError:  # a name that is too long
+        return False
 
 
 def is_hidden(name: str) -> bool:

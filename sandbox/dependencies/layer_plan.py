@@ -20,14 +20,15 @@ class LayerPlan:
     """What the manifests of a tree ask for.
 
     `fetch_files`, `install_files`: content by name, put into the folder of that step. `locked`: packages of a lock
-    file, with the hashes that their archives must have. `wanted`: packages by name and version, for people. `refused`:
-    entries of manifests that are not used.
+    file, with the hashes that their archives must have. `wanted`: packages by name and version, for people. `asked`:
+    what the manifests ask for, where those are of a lock file. `refused`: entries of manifests that are not used.
     """
 
     fetch_files: Mapping[str, bytes]
     install_files: Mapping[str, bytes] = field(default_factory=dict)
     locked: tuple[LockedPackage, ...] = ()
     wanted: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     refused: tuple[RefusedEntry, ...] = ()
 
 
@@ -62,16 +63,17 @@ class EcosystemSteps:
     own checks; None if that is no package. It never raises for what a repository holds.
 
     The fetch has a network and runs no foreign code. It leaves only archives in `archives`; in `selection.txt` one line
-    on what it chose, and in `absent.txt` those of `wanted` that it left out, because the registry lacks them. It fails,
-    and names an archive in `mismatches.txt`, when that has another hash than the registry says. The host copies, hashes
-    and describes each: `describe` raises ValueError for what is no archive of this ecosystem. `find_mismatches`: names
-    of archives, in a folder of ours, that differ from the lock file, or that it names and are not there.
+    on what it chose, and in `absent.txt` those of `wanted` or `asked` that it left out, as the registry lacks them. It
+    fails, and names an archive in `mismatches.txt`, when that has another hash than the registry says. The host copies,
+    hashes and describes each: `describe` raises ValueError for what is no archive of this ecosystem. `find_mismatches`:
+    names of archives, in a folder of ours, that differ from the lock file, or that it names and are not there.
 
     The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
     `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them, and in
     `without-extension.txt` those that it built without an optional part that does not compile; in `short-of.txt` what
-    archives ran short of, by their own words: lines `resource archive`. It fails, and names an archive in
-    `refused.txt`, when that holds what no archive may. `may_be_empty`: the image may have all that is asked for.
+    archives ran short of, by their own words: lines `resource archive`. If it `unpacks_only`, so that no package writes
+    there, it fails, and names an archive in `refused.txt`, when that holds what no archive may. `may_be_empty`: the
+    image may have all that is asked for.
 
     `version_form`: what equal versions have in common; None if the checks' own package manager compares the hashes of
     the lock file once more, and uses no other ones. `additions`: packages that a fetch may add to those of a lock file;
@@ -89,6 +91,7 @@ class EcosystemSteps:
     version_form: Callable[[str], str] | None = None
     additions: frozenset[str] | None = None
     may_be_empty: bool = False
+    unpacks_only: bool = False
     description: ProjectDescription | None = None
 
 

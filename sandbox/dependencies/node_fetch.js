@@ -221,9 +221,18 @@ async function fetchRuntime (packages) {
 }
 
 // The development packages of which the registry has no version that fits: npm chooses none at all for the sake of one.
+// What npm cannot read it says itself.
+function parse (name, text) {
+  try {
+    return npa.resolve(name, text)
+  } catch {
+    return {}
+  }
+}
+
 async function listAbsent (projects) {
   const asked = Object.values(projects).flatMap(groups => Object.entries(groups.devDependencies || {}))
-  const waiting = [...new Map(asked.map(([name, text]) => [`${name}@${text}`, npa.resolve(name, text)]))]
+  const waiting = [...new Map(asked.map(([name, text]) => [`${name}@${text}`, parse(name, text)]))]
   const absent = []
   const work = async () => {
     for (let next = waiting.shift(); next; next = waiting.shift()) {

@@ -49,7 +49,7 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
         projects = _add_members(collection, project, projects)
     if not placed and not any(group for groups in projects.values() for group in groups.values()):
         return None
-    manifest = collection.to_manifest()
+    manifest, asked = collection.to_manifest(), _list_asked(projects)
     return LayerPlan(
         fetch_files={
             _FETCH: _read_script(_FETCH),
@@ -60,7 +60,8 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
         },
         install_files={_INSTALL: _read_script(_INSTALL)},
         locked=_list_locked(placed),
-        wanted=tuple(_list_wanted(placed, projects)),
+        wanted=tuple(_list_locked_names(placed) or asked),
+        asked=asked,
         refused=manifest.refused,
     )
 
@@ -130,12 +131,13 @@ def _list_locked(placed: Iterable[Placed]) -> tuple[LockedPackage, ...]:
     )
 
 
-def _list_wanted(placed: Iterable[Placed], projects: Mapping[str, Mapping[str, Mapping[str, str]]]) -> list[str]:
-    locked = {f"{one.package.name}@{one.package.version}" for one in placed}
-    asked = {
-        f"{name}@{text}" for groups in projects.values() for group in groups.values() for name, text in group.items()
-    }
-    return sorted(locked or asked)
+def _list_locked_names(placed: Iterable[Placed]) -> list[str]:
+    return sorted({f"{one.package.name}@{one.package.version}" for one in placed})
+
+
+def _list_asked(projects: Mapping[str, Mapping[str, Mapping[str, str]]]) -> tuple[str, ...]:
+    groups = (group for groups in projects.values() for group in groups.values())
+    return tuple(sorted({f"{name}@{text}" for group in groups for name, text in group.items()}))
 
 
 def find_mismatches(folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan) -> tuple[str, ...]:

@@ -184,4 +184,5 @@ STEPS = EcosystemSteps(
     describe=describe_crate,
     find_mismatches=_find_mismatches,
     install=Step(_INSTALL_SCRIPT, {}, 600.0),
+    unpacks_only=True,
 )

@@ -151,9 +151,10 @@ def require_installed(run: CheckRun, refused: Sequence[str]) -> None:
 
 
 def list_absent(folder: Path, plan: LayerPlan) -> tuple[RefusedEntry, ...]:
-    """What a fetch left out of the `wanted` of a plan, because the registry has no version that fits."""
+    """What a fetch left out of what a plan asks for, because the registry has no version that fits."""
     return tuple(
-        refuse(text, RefusalReason.ABSENT, "the registry") for text in _read_known_lines(folder / ABSENT, plan.wanted)
+        refuse(text, RefusalReason.ABSENT, "the registry")
+        for text in _read_known_lines(folder / ABSENT, {*plan.wanted, *plan.asked})
     )
 
 
@@ -274,7 +275,8 @@ def _install(
         recorder = replace(recorder, logs=room.folder / "logs")
         run = run_step(services, recorder, (room.run_id, check, directories), watch, request.rule.ecosystem)
         files = [package.file for package in archives.packages]
-        require_installed(run, _read_known_lines(directories.workspace / REFUSED, files))
+        refused = directories.workspace / REFUSED
+        require_installed(run, _read_known_lines(refused, files) if steps.unpacks_only else ())
         left_out, incomplete = (
             _read_known_lines(directories.workspace / name, files) for name in (LEFT_OUT, WITHOUT_EXTENSION)
         )

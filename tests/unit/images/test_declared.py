@@ -148,6 +148,23 @@ def test_folders_that_a_pipfile_names_are_those_that_the_host_reads(program: Mod
     assert [entry.text for entry in collection.refused] == ["out", "file"]
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"tox.toml": '[env]\ntest = "x"\nlint = 1\n[env_run_base]\ndeps = 5\n'},
+        {"pyproject.toml": "[tool]\ntox = 3\n"},
+        {"Pipfile": f'[packages]\nlong = {{path = "{"x" * 300}"}}\nodd = {{path = 3}}\n'},
+        {"tox.ini": "deps without a section"},
+    ],
+    ids=["tables", "no-table", "long", "no-section"],
+)
+def test_tables_of_another_shape_take_no_other_folder_away(
+    texts: Mapping[str, str], program: ModuleType, tmp_path: Path
+) -> None:
+    write(tmp_path, {"requirements.txt": "./one\n", "one/setup.py": "", **texts})
+    assert program.members(tmp_path) == ["one"]
+
+
 def write(root: Path, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
