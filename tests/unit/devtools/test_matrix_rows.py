@@ -14,7 +14,7 @@ from devtools.vm.guest_limits import PROFILE, SCENARIOS, format_figure
 from devtools.vm.matrix_rows import REFUSED_COLUMNS, Column, Machine, Matrix, load_matrix
 from devtools.vm.measurements import MEASUREMENTS, describe_attacks, list_denials
 from devtools.vm.qemu import KVM, Boot, RootDisk, boot_command
-from devtools.vm.root_disk import select_requirements
+from devtools.vm.root_disk import ROOT, select_requirements
 from devtools.vm.row_results import Cell, Facts, Outcome, RowResult, format_line, load_results, read_lines, save_results
 from sandbox.models import AttackOutcome, AttackResult
 
@@ -117,6 +117,13 @@ def test_a_row_is_complete_when_each_column_was_reached(
 def test_large_packages_are_left_out_of_the_requirements_with_their_hashes() -> None:
     lock = "click==1 \\\n    --hash=sha256:aa\nmypy==2 \\\n    --hash=sha256:bb\nrich==3 \\\n    --hash=sha256:cc\n"
     assert select_requirements(lock) == lock.replace("mypy==2 \\\n    --hash=sha256:bb\n", "")
+
+
+def test_no_requirement_of_a_machine_depends_on_the_python_of_this_host() -> None:
+    """Seen with Debian 12: pip chose for the 3.11.7 of the host what the 3.11.2 of the machine cannot have."""
+    lock = select_requirements((ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    of_linux = [line for line in lock.splitlines() if "sys_platform ==" not in line]  # none of the others is Linux
+    assert [line for line in of_linux if "python_full_version" in line or "python_version" in line] == []
 
 
 def test_a_machine_has_no_network_and_changes_its_root_disk_only_when_it_is_made(tmp_path: Path) -> None:
