@@ -7,7 +7,7 @@ upgrade. No `PrivateTmp` and the like: with namespaces of its own the daemon wou
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from sandbox.command_client import FOLDER, SOCKET
 from sandbox.daemon.place import API_SOCKET
 
 KINDS = ("user", "system", "socket")
+_PLAIN = re.compile(r"[\w@%+=:,./$-]+")
 
 _SERVICE = """[Unit]
 Description=Space Sandbox on {home}
@@ -54,10 +55,19 @@ def make_unit(kind: str, home: Path, command: Sequence[str], user: str) -> str:
         return _SOCKET.format(home=_quote(str(home)), folder=folder, commands=SOCKET, api=API_SOCKET)
     return _SERVICE.format(
         home=_quote(str(home)),
-        command=_quote(shlex.join(command)).replace("$", "$$"),
+        command=" ".join(map(_write_word, command)),
         user=f"User={user}\n" if kind == "system" else "",
         target="multi-user.target" if kind == "system" else "default.target",
     )
+
+
+def _write_word(word: str) -> str:
+    """One argument of a command: systemd reads escapes in quotes of either kind, and puts no two of them together."""
+    text = _quote(word).replace("$", "$$")
+    if _PLAIN.fullmatch(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _quote(text: str) -> str:

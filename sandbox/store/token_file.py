@@ -24,7 +24,7 @@ def read_metrics_token(home: Path, token: str) -> str:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The token in {path} is also that of agents, so who reads metrics could act as one",
-            hint=f"Remove {path}: another one is made.",
+            hint=f"Give another file by --token-file if that names {path}; else remove {path}: another one is made.",
         )
     return found
 

@@ -27,7 +27,7 @@ def read(kind: str) -> ConfigParser:
 def test_a_service_ends_without_its_commands_and_is_reloaded_by_a_new_program(kind: str) -> None:
     service = read(kind)["Service"]
     assert (service["Type"], service["KillMode"], service["ExecReload"]) == ("notify", "process", "kill -HUP $MAINPID")
-    assert service["ExecStart"] == f"/usr/bin/python3 --home '{HOME}' serve"
+    assert service["ExecStart"] == f'/usr/bin/python3 --home "{HOME}" serve'
     assert service.get("User") == ("alice" if kind == "system" else None)
 
 
@@ -36,6 +36,22 @@ def test_the_sockets_are_those_that_clients_look_for() -> None:
     listed = [line.partition("=")[2] for line in text.splitlines() if line.startswith("ListenStream=")]
     assert listed == [f"{HOME}/serve/commands.sock", f"{HOME}/serve/api.sock"]
     assert read("socket")["Socket"]["SocketMode"] == "0600"
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("a b", '"a b"'),
+        ("it's", '"it\'s"'),
+        ('a"b', '"a\\"b"'),
+        ("a\\tb", '"a\\\\tb"'),
+        ("100%$A", "100%%$$A"),
+        ("", '""'),
+    ],
+)
+def test_a_word_of_the_command_is_what_systemd_reads_back(word: str, written: str) -> None:
+    (line,) = [line for line in make_unit("user", HOME, ["x", word], "").splitlines() if line.startswith("ExecStart=")]
+    assert line == f"ExecStart=x {written}"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here, so no unit either")
