@@ -53,20 +53,24 @@ class ReportSum:
     def add(self, results: Sequence[TestResult]) -> None:
         """Count results."""
         for result in results:
-            self.counts["tests"] += 1
             self.only_rules &= result.rule is not None
-            name = _NAMES.get(result.outcome)
-            if name is not None:
-                self.counts[name] += 1
+            name = self._count(result.outcome, 1)
             if name in {"failures", "errors"} and len(self.failed) < MOST_FAILURES:
                 self.failed.append(as_failure(result))
 
     def add_unnamed(self, counts: Mapping[TestOutcome, int]) -> None:
         """Count tests of which only the number is known."""
         for outcome, count in counts.items():
-            self.counts["tests"] += count
-            self.counts[_NAMES.get(outcome, "passed")] += count
             self.only_rules &= not count
+            self._count(outcome, count)
+
+    def _count(self, outcome: TestOutcome, count: int) -> str | None:
+        """The name of the sum that these tests are in beside that of all; None if they passed."""
+        self.counts["tests"] += count
+        name = _NAMES.get(outcome)
+        if name is not None:
+            self.counts[name] += count
+        return name
 
     def to_report(self) -> Report:
         """The sum. It is of `diagnostics` if all results are."""
