@@ -71,9 +71,9 @@ refuse() {
 }
 for crate in archives/*.crate; do
     name=$(basename "$crate" .crate)
-    tar -tzf "$crate" >/dev/null || refuse "is no archive, or is damaged"
+    tar -tPzf "$crate" >names || refuse "is no archive, or is damaged"
     ! tar -tvzf "$crate" | grep '^[^-d]' >&2 || refuse "holds something else than files and folders"
-    ! tar -tPzf "$crate" | grep -E '^/|(^|/)\.\.(/|$)' >&2 || refuse "holds a path that leaves its folder"
+    ! grep -E '^/|(^|/)\.\.(/|$)' names >&2 || refuse "holds a path that leaves its folder"
     mkdir unpacked
     tar -xzf "$crate" --no-same-owner --no-same-permissions -C unpacked
     [ "$(ls -A unpacked)" = "$name" ] || refuse "holds files of another folder"
