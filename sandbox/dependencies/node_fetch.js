@@ -220,7 +220,6 @@ async function fetchRuntime (packages) {
   return `, with Node.js ${version}`
 }
 
-// The development packages of which the registry has no version that fits: npm chooses none at all for the sake of one.
 // What npm cannot read it says itself.
 function parse (name, text) {
   try {
@@ -230,6 +229,7 @@ function parse (name, text) {
   }
 }
 
+// The development packages of which the registry has no version that fits: npm chooses none at all for the sake of one.
 async function listAbsent (projects) {
   const asked = Object.values(projects).flatMap(groups => Object.entries(groups.devDependencies || {}))
   const waiting = [...new Map(asked.map(([name, text]) => [`${name}@${text}`, parse(name, text)]))]
