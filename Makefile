@@ -50,7 +50,7 @@ attacks: setup ## All attacks, each entry about git also on the newer git. Not i
 	@scripts/setup tools
 	@ALL_ATTACKS=1 $(BIN)/python -m pytest tests/attack -q -n 6 --dist loadgroup
 
-thorough: setup ## What `make test` leaves out: variants, clusters whose parts fail. About ten minutes
+thorough: setup ## What `make test` leaves out: variants, clusters whose parts fail. A quarter of an hour
 	@scripts/setup tools
 	@THOROUGH=1 $(BIN)/python -m devtools.suite -m thorough
 
