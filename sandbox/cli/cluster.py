@@ -46,13 +46,14 @@ def worker(invocation: Invocation, labels: tuple[str, ...]) -> None:
     the credentials, gate and approvals of this home.
     """
     from sandbox.cluster.connecting import work  # noqa: PLC0415 - lazy: the command starts fast
-    from sandbox.daemon.timers import make_cleaning_timers, timers_running  # noqa: PLC0415 - as above
+    from sandbox.daemon.timers import make_cleaning_timers, name_as_timer, timers_running  # noqa: PLC0415 - as above
 
     with invocation.agent_workbench(on_cluster=False) as workbench:
         settings = workbench.settings.cluster
         publishes = f"publishes tasks of {', '.join(settings.publishes) or 'any repository'}"
         does = publishes if settings.role == "publish" else "takes tasks"
-        with timers_running(make_cleaning_timers(workbench, workbench.settings.serve, _CLEAN_AFTER_S)):
+        duties = make_cleaning_timers(name_as_timer(workbench), workbench.settings.serve, _CLEAN_AFTER_S)
+        with timers_running(duties):
             work(workbench, lambda name: note(f"{name} {does}"), _split_pairs(labels))
 
 

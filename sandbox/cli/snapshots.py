@@ -136,10 +136,11 @@ def _row(entry: JournalEntry) -> list[str]:
 
 
 def _format_caller(entry: JournalEntry) -> str:
-    """The system user, and the client that acted for this user."""
+    """The system user, and the client or program that acted for this user."""
     if entry.by is None:
         return "-"
-    return one_line(f"{entry.by.user}{f' by {entry.by.client}' if entry.by.client else ''}")[:40]
+    acted = entry.by.client or entry.by.program
+    return one_line(f"{entry.by.user}{f' by {acted}' if acted else ''}")[:40]
 
 
 def _format_permission(entry: JournalEntry) -> str:

@@ -22,7 +22,7 @@ from sandbox.daemon.desktop_notifications import find_notifier
 from sandbox.daemon.ending import Ending
 from sandbox.daemon.receivers import Deliveries, EventReceiver
 from sandbox.daemon.served_home import Controllers, HttpOptions, HttpSockets
-from sandbox.daemon.timers import make_timers, start_timers
+from sandbox.daemon.timers import make_timers, name_as_timer, start_timers
 from sandbox.memory import prepare_server
 from sandbox.models import ApprovalState
 from sandbox.workbench import Workbench
@@ -41,7 +41,8 @@ def serve_http_process(controllers: Controllers, options: HttpOptions, listeners
     signal.signal(signal.SIGUSR1, ending.drain)
     with handle_signals(ending.end_now):
         deliveries.start()
-        start_timers(make_timers(controllers.person, settings.serve, settings.pool.size), ending.begun)
+        duties = make_timers(name_as_timer(controllers.person), settings.serve, settings.pool.size)
+        start_timers(duties, ending.begun)
         if ending.wait_for_client(listeners, controllers.upgrade):
             from sandbox.daemon.web_server import serve_web  # noqa: PLC0415 - see the module's docstring
 

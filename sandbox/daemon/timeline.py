@@ -37,5 +37,5 @@ def _find_kind(task_id: str, entry: JournalEntry) -> str:
 def _find_caller(entry: JournalEntry) -> str:
     if entry.by is None:
         return entry.actor.value
-    client = f" {entry.by.client} {entry.by.client_version}".rstrip() if entry.by.client else ""
-    return f"{entry.by.user} ({entry.actor.value}{client})"
+    acted = f"{entry.by.client} {entry.by.client_version}".strip() or entry.by.program
+    return f"{entry.by.user} ({f'{entry.actor.value} {acted}'.rstrip()})"

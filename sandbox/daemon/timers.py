@@ -45,6 +45,8 @@ class Timer:
             _log.exception("%s failed", self.name)
 
 
+TIMER = "sandbox timer"
+"""The `program` of what the daemon or a worker does without being asked."""
 FILL_S = 5.0
 """How soon a spare task that was taken over is replaced."""
 _LOOK_S = 1.0
@@ -62,6 +64,11 @@ def make_timers(workbench: Workbench, settings: ServeSettings, pool_size: int = 
         [Timer("filling the pool", FILL_S if pool_size else 0, PoolFilling(workbench).fill)],
         [Timer("following pull requests", settings.follow_s, lambda: follow_pull_requests(workbench))],
     ]
+
+
+def name_as_timer(workbench: Workbench) -> Workbench:
+    """The same controller, which the journal names as a timer: no person called these operations."""
+    return workbench.acting(workbench.caller.model_copy(update={"program": TIMER}))
 
 
 class PoolFilling:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -10,9 +11,9 @@ import pytest
 
 from sandbox.config import ServeSettings
 from sandbox.daemon import timers
-from sandbox.daemon.timers import Timer, make_cleaning_timers, make_timers, run_timers, start_timers
+from sandbox.daemon.timers import Timer, make_cleaning_timers, make_timers, name_as_timer, run_timers, start_timers
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Leftover, LeftoverAction, Reconciliation
+from sandbox.models import Actor, Leftover, LeftoverAction, Reconciliation
 from sandbox.models.spare_pool import Pool
 from sandbox.workbench import Workbench
 
@@ -169,6 +170,17 @@ def test_a_duty_that_takes_long_does_not_delay_those_that_have_a_time_to_keep(mo
         recorded.go_on.set()
         for thread in threads:
             thread.join(DEADLINE_S)
+
+
+def test_the_journal_tells_a_timer_from_a_person(tmp_path: Path) -> None:
+    """Control: what a person does is not called a timer's."""
+    with Workbench(tmp_path / "home", environ={"PATH": "", "HOME": str(tmp_path)}, actor=Actor.CLI) as workbench:
+        for caller in (workbench, name_as_timer(workbench)):
+            [cleaning] = make_cleaning_timers(caller, ServeSettings(storage_s=0))[:1]
+            cleaning.work()
+        lines = (workbench.home / "repositories/journal/home.jsonl").read_text().splitlines()
+    callers = [(entry["operation"], entry["by"].get("program", "")) for entry in map(json.loads, lines)]
+    assert [one for one in callers if one[0] == "gc"] == [("gc", ""), ("gc", "sandbox timer")]
 
 
 def test_reconciling_at_the_start_removes_what_a_killed_controller_left(tmp_path: Path) -> None:
