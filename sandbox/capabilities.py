@@ -377,12 +377,12 @@ def disk_probe(name: str, folder: Path | None, floor_bytes: int, floor_files: in
     files = f" and {room.free_files:,} files" if few_files else ""
     value = f"{format_bytes(free)}{files} free at {folder}{reserve}"
     if free < floor_bytes:
-        hint = (
-            f"{format_bytes(floor_bytes)} must stay free (disk.min_free_bytes): `sandbox gc`, then `docker system df`."
-        )
+        names = "the larger of disk.min_free_bytes and disk.reserve_bytes"
+        hint = f"{format_bytes(floor_bytes)} must stay free ({names}): `sandbox gc`, then `docker system df`."
         return _fail(name, value, hint)
     if few_files:
-        hint = f"{floor_files:,} files must stay free (disk.min_free_files): delete many small files, or `sandbox gc`."
+        names = "the larger of disk.min_free_files and disk.reserve_files"
+        hint = f"{floor_files:,} files must stay free ({names}): delete many small files, or `sandbox gc`."
         return _fail(name, value, hint)
     if free < _LOW_FREE_BYTES:
         return _warn(name, value, "Builds of large projects need more; 20 GiB is recommended.")
