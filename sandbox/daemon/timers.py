@@ -45,7 +45,7 @@ class Timer:
             _log.exception("%s failed", self.name)
 
 
-TIMER = "sandbox timer"
+TIMER = "timer"
 """The `program` of what the daemon or a worker does without being asked."""
 FILL_S = 5.0
 """How soon a spare task that was taken over is replaced."""

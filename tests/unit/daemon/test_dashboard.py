@@ -362,7 +362,7 @@ def test_a_browser_of_another_user_learns_the_way_out_and_the_link_stays_valid(
         (405, "Method Not Allowed", "/x cannot be asked by POST."),
         (404, "Not Found", "There is no /x here."),
         (400, "Too many fields.", "Too many fields."),
-        (413, "", "Request Entity Too Large."),
+        (403, "", "Forbidden."),
     ],
 )
 def test_an_http_error_says_what_is_wrong(status: int, detail: str, said: str) -> None:

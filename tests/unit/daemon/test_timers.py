@@ -180,7 +180,7 @@ def test_the_journal_tells_a_timer_from_a_person(tmp_path: Path) -> None:
             cleaning.work()
         lines = (workbench.home / "repositories/journal/home.jsonl").read_text().splitlines()
     callers = [(entry["operation"], entry["by"].get("program", "")) for entry in map(json.loads, lines)]
-    assert [one for one in callers if one[0] == "gc"] == [("gc", ""), ("gc", "sandbox timer")]
+    assert [one for one in callers if one[0] == "gc"] == [("gc", ""), ("gc", "timer")]
 
 
 def test_reconciling_at_the_start_removes_what_a_killed_controller_left(tmp_path: Path) -> None:
