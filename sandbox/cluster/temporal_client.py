@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,8 @@ _KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 
 _END_S = 10.0
 """How long the end of the client library's threads is waited for; reached: they may end the process with a signal."""
+
+_IDLE_S, _IDLE_SAMPLES = 1.0, 4
 
 _FEW_RETRIES = RetryConfig(max_elapsed_time_millis=1000, max_retries=3)
 
@@ -112,8 +115,10 @@ async def connect_client(place: ClusterAddress, runtime: Runtime, *, is_caller: 
         )  # fmt: skip
         return await asyncio.wait_for(connecting, CONNECT_S)
     except (RuntimeError, TimeoutError) as error:
-        if isinstance(error, RuntimeError):  # otherwise one of them still holds the runtime, for a moment
+        if isinstance(error, RuntimeError):
             end_threads(runtime)
+        else:
+            await _wait_until_idle()
         spoken = "with TLS" if access.tls else "without TLS"
         raise SandboxError(
             ErrorCode.NETWORK_ERROR,
@@ -121,6 +126,28 @@ async def connect_client(place: ClusterAddress, runtime: Runtime, *, is_caller: 
             details=str(error)[:500],
             hint="Start it, or correct cluster.address, or how it is spoken to: cluster.tls, cluster.ca_file.",
         ) from error
+
+
+async def _wait_until_idle() -> None:
+    """Wait until the threads of the client library have nothing to do, for a second at most.
+
+    Theory. A request that was cut off holds the runtime until one of these threads has let go of it. If we do so
+    before, that thread is the last, ends the runtime from within, and prints a panic. Nothing tells when it has done
+    so, but it was woken before the request counts as cut off: if it sleeps whenever it is looked at, it has.
+    """
+    ends_at, seen = time.monotonic() + _IDLE_S, 0
+    while seen < _IDLE_SAMPLES and time.monotonic() < ends_at:
+        await asyncio.sleep(0.005)
+        seen = 0 if any(map(_is_busy_thread, Path("/proc/self/task").iterdir())) else seen + 1
+
+
+def _is_busy_thread(thread: Path) -> bool:
+    """Whether it is one of the client library, and runs or waits for a processor."""
+    try:
+        name, state = (thread / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+    except OSError:  # it has ended
+        return False
+    return name.startswith("tokio") and state.split()[0] == "R"
 
 
 def make_runtime(*, is_quiet: bool = False) -> Runtime:
