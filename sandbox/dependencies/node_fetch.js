@@ -242,11 +242,14 @@ function parse (name, text) {
   }
 }
 
+const listDevelopment = projects => Object.values(projects).flatMap(groups => Object.entries(groups.devDependencies || {}))
+
+const writeNames = (file, names) => fs.writeFileSync(file, [...new Set(names)].sort().map(text => `${text}\n`).join(''))
+
 // The development packages of which the registry has no version that fits: npm chooses none at all for the sake of one.
 // What it does not give away, or does not answer for, it may have.
 async function listAbsent (projects) {
-  const asked = Object.values(projects).flatMap(groups => Object.entries(groups.devDependencies || {}))
-  const waiting = [...new Map(asked.map(([name, text]) => [`${name}@${text}`, parse(name, text)]))]
+  const waiting = [...new Map(listDevelopment(projects).map(([name, text]) => [`${name}@${text}`, parse(name, text)]))]
   const absent = []
   const work = async () => {
     for (let next = waiting.shift(); next; next = waiting.shift()) {
@@ -261,7 +264,7 @@ async function listAbsent (projects) {
     }
   }
   await Promise.all(Array.from({ length: JOBS }, work))
-  return absent.sort()
+  return absent
 }
 
 function leaveOut (projects, absent) {
@@ -300,15 +303,16 @@ async function main () {
   if (absent.length > 0) { // then no attempt with all of them can succeed
     projects = leaveOut(projects, absent)
     all = 'all but what the registry lacks'
-    fs.writeFileSync('absent.txt', absent.map(text => `${text}\n`).join(''))
+    writeNames('absent.txt', absent)
   }
   chosen = chosen || await choose(`${all}, as of ${asOf}, whatever their peers`, [before, '--legacy-peer-deps']) ||
     await choose(all, ['--legacy-peer-deps'])
-  if (!chosen) fs.rmSync('absent.txt', { force: true })
-  chosen = chosen || await choose(`runtime, as of ${asOf}`, [before, '--legacy-peer-deps'], runtime) ||
-    await choose('runtime', ['--legacy-peer-deps'], runtime)
   if (chosen) return chosen
-  throw new Error('no versions fit together')
+  chosen = await choose(`runtime, as of ${asOf}`, [before, '--legacy-peer-deps'], runtime) ||
+    await choose('runtime', ['--legacy-peer-deps'], runtime)
+  if (!chosen) throw new Error('no versions fit together')
+  writeNames('unfit.txt', listDevelopment(projects).map(([name, text]) => `${name}@${text}`))
+  return chosen
 }
 
 // A promise that waits for nothing would end the process as if all were well.

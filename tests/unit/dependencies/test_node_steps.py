@@ -310,6 +310,19 @@ def test_a_development_package_that_the_registry_lacks_takes_no_other_away(tmp_p
         assert fetch(tmp_path / "2", registry.url, groups) == (65, [], {})
 
 
+def test_development_packages_that_do_not_fit_are_named_one_by_one(tmp_path: Path) -> None:
+    """All are left out for what one of them needs. Control: not the ones that the registry lacks, which are apart."""
+    with serve_npm_packages() as registry:
+        for name, needs in (("one", {}), ("two", {}), ("three", {"gone": "1"})):
+            registry.add(name, "1.0.0", {}, dependencies=needs)
+        tests = {"two": "1", "three": "1", "none": "*"}
+        groups = {"dependencies": {"one": "1"}, "devDependencies": tests}
+        status, archives, files = fetch(tmp_path / "x", registry.url, groups)
+    assert (status, archives) == (0, ["one@1.0.0.tgz"])
+    assert files["selection.txt"].startswith("runtime, as of")
+    assert (files["absent.txt"], files["unfit.txt"]) == ("none@*\n", "three@1\ntwo@1\n")
+
+
 @pytest.mark.parametrize("status", [401, 403, 451, 503])
 @pytest.mark.parametrize("others", [{}, {"none": "*"}], ids=["chosen by npm", "looked for"])
 def test_what_a_registry_refuses_is_not_taken_for_what_it_lacks(
