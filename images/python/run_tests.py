@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tox_references import Sections
+
 REPORT = "/report/junit.xml"
 FILE_BYTES = 1024**2  # of a settings file; a longer one is not read
 _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)(?:\s+(.*)|$)")
@@ -115,9 +117,11 @@ def read_tox() -> Tox:
             continue
         if parser.has_section("testenv"):
             section = parser["testenv"]
-            folder = next(select(section.get("changedir", section.get("change_dir", ""))), "")
-            set_env = tuple(select(section.get("setenv", section.get("set_env", ""))))
-            return Tox(origin, tuple(select(section.get("commands", ""))), folder, set_env)
+            folder, set_env, commands = (
+                tuple(Sections(parser).list_lines(section.get(old, section.get(new, "")), select))
+                for old, new in (("changedir", "change_dir"), ("setenv", "set_env"), ("commands", "commands"))
+            )
+            return Tox(origin, commands, next(iter(folder), ""), set_env)
     found, origin = (own, "tox.toml") if (own := load_toml("tox.toml")) else (table, "pyproject.toml")
     return read_tox_table(found.get("env_run_base", {}), origin)
 

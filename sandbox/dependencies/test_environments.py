@@ -55,7 +55,7 @@ def _read_sections(collection: Collection, parser: ConfigParser, path: str) -> N
     for section in parser.sections():
         kind, _, name = section.partition(":")
         if section == "testenv" or (kind == "testenv" and classify_list(name) is Role.TEST):
-            lines = {key: list_lines(sections.expand(parser[section].get(key, ""))) for key in _KEYS}
+            lines = {key: list(sections.list_lines(parser[section].get(key, ""))) for key in _KEYS}
             _read_environment(collection, lines, f"{path}: {section}")
 
 
@@ -68,21 +68,25 @@ class _Sections:
     parser: ConfigParser
     left: int = 2_000
 
-    def expand(self, text: str) -> str:
-        """Put settings of other sections in the place of `{[core]deps}`, and the default in that of
-        `{env:NAME:DEFAULT}`, as tox does where no such variable is set. What is not there, or is too much, stays and is
-        refused as a line.
+    def list_lines(self, text: str, depth: int = 0) -> Iterator[str]:
+        """The lines for tests, with the lines for tests of other sections in the place of `{[core]deps}`, and the
+        default in that of `{env:NAME:DEFAULT}`, as tox does where no such variable is set. What is not there, or is too
+        much, stays and is refused as a line.
         """
-        for _ in range(_MAX_DEPTH):
-            found = [self._find(match) for match in _OF_SECTION.finditer(text)]
+        for line in _select_lines(list_lines(text)):
+            found = [self._find(match) for match in _OF_SECTION.finditer(line)]
             self.left -= len(found)
-            if self.left < 0 or len(text) + sum(map(len, found)) > _MAX_CHARS:
-                break
-            text = _OF_SECTION.sub(self._find, text)
-        return _OF_ENVIRONMENT.sub(lambda found: found[0] if found[1] is None else found[1], text)
+            is_much = depth >= _MAX_DEPTH or self.left < 0 or len(line) + sum(map(len, found)) > _MAX_CHARS
+            if found and not is_much:
+                yield from self.list_lines(_OF_SECTION.sub(self._find, line), depth + 1)
+            elif text := _OF_ENVIRONMENT.sub(lambda default: default[0] if default[1] is None else default[1], line):
+                yield text
 
     def _find(self, match: re.Match[str]) -> str:
-        return self.parser.get(match[1], match[2], fallback=match[0]) if self.left >= 0 else match[0]
+        """An environment has what `testenv` says where it says nothing itself."""
+        is_environment = match[1].startswith("testenv:")
+        general = self.parser.get("testenv", match[2], fallback=match[0]) if is_environment else match[0]
+        return self.parser.get(match[1], match[2], fallback=general)
 
 
 def _read_tables(collection: Collection, tables: Mapping[str, Any], path: str) -> None:

@@ -86,6 +86,15 @@ def test_what_tox_takes_from_other_sections_and_from_variables_that_are_not_set_
     assert [found.text for found in manifest.refused] == ["{[none]deps}", "{posargs}"]
 
 
+def test_lines_that_tox_takes_from_a_section_hold_under_the_factor_of_the_line() -> None:
+    """And an environment that says nothing has the lines of all. Control: the section's own factors count as well."""
+    core = "[docs]\ndeps =\n  sphinx\n  furo\n[core]\ndeps =\n  a\n  docs: b\n  test: c\n"
+    deps = "deps =\n  docs: {[docs]deps}\n  test: {[core]deps}\n"
+    assert names(read(tox__ini=f"{core}[testenv]\n{deps}"), TEST) == ["a", "c"]
+    tests = "[testenv]\ndeps = pytest\n[testenv:x]\n[testenv:tests]\ndeps =\n  {[testenv:x]deps}\n  d\n"
+    assert names(read(tox__ini=tests), TEST) == ["pytest", "pytest", "d"]
+
+
 def test_sections_of_tox_that_take_each_other_end() -> None:
     ring = f"[a]\ndeps ={' {[b]deps}' * 9000}\n[b]\ndeps ={' {[a]deps}' * 9000}\n"
     ring += "[testenv]\ndeps =\n  pytest\n  {[a]deps}\n"

@@ -63,6 +63,7 @@ def write(files: Mapping[str, str]) -> None:
         {"tox.ini": TOX.format(commands="sh -c 'run the tests'")},
         {"tox.ini": TOX.format(commands="make test")},
         {"tox.ini": TOX.format(commands="python -m x.test {[other]words}")},
+        {"tox.ini": TOX.format(commands="{[testenv]commands}\n    python -m x.test {[a]b}") + "[a]\nb = {[a]b}\n"},
         {"tox.ini": TOX.format(commands="mypy tests\n    python -m pip install tests")},
         {"tox.ini": "[testenv\ncommands = python -m x.test\n"},
         {"noxfile.py": "def tests(session):\n    session.run('pytest', *session.posargs)\n"},
@@ -111,6 +112,15 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
                 )
             },
             [[PY, "-m", "x.test"]],
+            ".",
+        ),
+        (
+            {
+                "tox.ini": TOX.format(commands="{[testenv:full]commands}\n    docs: {[testenv:docs]commands}")
+                + "[testenv:full]\ncommands =\n  flake8\n  python -m x.test {[core]words}\n[core]\nwords = --all\n"
+                "[testenv:docs]\ncommands =\n  python docs/test.py\n  python docs/test_links.py\n"
+            },
+            [[PY, "-m", "x.test", "--all"]],
             ".",
         ),
         ({"setup.cfg": TOX.format(commands="coverage run --source x -m x.test")}, [[PY, "-m", "x.test"]], "."),
