@@ -127,6 +127,34 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
     assert names(manifest, TEST) == ["pytest", "b", "d", "i", "h", "f"]
 
 
+def test_files_that_a_session_of_nox_installs_are_those_of_its_folder() -> None:
+    """By a path from where `session.chdir` has led to; with `with`, until its end. Control: not those out of the tree,
+    nor of a folder that is computed.
+    """
+    lines = (
+        "session.install('-r', './one.txt', '-rtwo.txt')",
+        "with session.chdir('docs'):",
+        "  session.install('--requirement=../three.txt', '-r', 'four.txt')",
+        "session.install('-r', 'five.txt')",
+        "session.cd('tests')",
+        "session.install('-r', 'six.txt', '-r', '../../out.txt', '.')",
+        "session.chdir(find())",
+        "session.install('-r', 'one.txt', 'h')",
+    )
+    paths = ("one.txt", "two.txt", "three.txt", "docs/four.txt", "five.txt", "tests/six.txt", "six.txt", "four.txt")
+    manifest = read(
+        noxfile__py="def tests(session):\n" + "".join(f"  {line}\n" for line in lines),
+        **{path: f"{path.replace('/', '-').removesuffix('.txt')}\n" for path in paths},
+    )
+    assert names(manifest, TEST) == ["one", "two", "three", "docs-four", "five", "tests-six", "h"]
+    assert [found.text for found in manifest.refused] == ["../../out.txt", ".", "one.txt"]
+
+
+def test_a_noxfile_of_any_depth_is_read() -> None:
+    deep = f"def tests(session):\n  x = {'+'.join(['a'] * 3000)}\n  session.install('pytest')\n"
+    assert names(read(noxfile__py=deep), TEST) in (["pytest"], [])  # no, where Python's own parser refuses it
+
+
 def test_a_long_line_of_an_ini_file_hides_nothing_of_it() -> None:
     """Control: many spaces in a row, for which its parser takes long, do."""
     long = f"[tox]\nenvlist = {'py313, ' * 100}\n[testenv]\ndeps = pytest\n"

@@ -70,6 +70,11 @@ def write(files: Mapping[str, str]) -> None:
         {"noxfile.py": "def lint(session):\n    session.run('python', 'tests/lint.py')\n"},
         {"noxfile.py": "def tests(session):\n    session.run('python', 'tests/run.py', find())\n"},
         {"noxfile.py": "def tests(:\n"},
+        {"noxfile.py": "def tests(session):\n    session.chdir(find())\n    session.run('python', 'test.py')\n"},
+        {
+            "noxfile.py": "def tests(session):\n    session.run('python', 'test.py')\n    session.chdir('x')\n"
+            "    session.run('python', 'test.py')\n"
+        },
         {"tox.ini": TOX.format(commands="python setup.py test")},
         {"tox.ini": TOX.format(commands="python -bb setup.py -q build_ext -i test -v --addopts='-x y' {posargs:a}")},
         {"x/tests/__init__.py": "", "x/tests/__main__.py": MAIN, "my-y/test_one.py": ""},
@@ -143,6 +148,15 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
             {"noxfile.py": "def test(session):\n    session.install('x')\n    session.run('python', '-m', 'x.test')\n"},
             [[PY, "-m", "x.test"]],
             ".",
+        ),
+        (
+            {
+                "noxfile.py": "def tests(session):\n    session.run('make', 'words')\n"
+                "    with session.chdir('web/app'):\n"
+                "        session.run('python', 'runtests.py', *session.posargs)\n    session.chdir('docs')\n"
+            },
+            [[PY, "runtests.py"]],
+            "web/app",
         ),
         ({"manage.py": MANAGE}, [[PY, "manage.py", "test"]], "."),
         (
