@@ -36,12 +36,13 @@ def write_integrity(content: bytes) -> str:
 
 @dataclass
 class NpmRegistry:
-    """What is served. `asked`: paths of all requests."""
+    """What is served. `asked`: paths of all requests. `refused`: the status of HTTP by name of a package."""
 
     port: int
     versions: dict[str, dict[str, bytes]] = field(default_factory=dict)
     manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -57,12 +58,14 @@ class NpmRegistry:
         self.manifests[f"{name}@{version}"] = whole
         return write_integrity(content)
 
-    def answer(self, path: str) -> bytes | None:
-        """The document of a package, or an archive."""
+    def answer(self, path: str) -> bytes | int | None:
+        """The document of a package, or an archive; a status of HTTP."""
         plain = unquote(path).strip("/")
         self.asked.append(plain)
         name, _, file = plain.partition("/-/")
         versions = self.versions.get(name, {})
+        if name in self.refused:
+            return self.refused[name]
         if file:
             return versions.get(file.removesuffix(".tgz").removeprefix(f"{name.rpartition('/')[2]}-"))
         if not versions:

@@ -29,6 +29,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
+from tox_references import Sections
 
 WHEELS = Path("/wheels")
 PYPROJECT = "pyproject.toml"
@@ -209,8 +210,9 @@ def list_deps_of_tox(root: Path) -> Iterator[str]:
         parser = ConfigParser(interpolation=None, strict=False)
         with suppress(ConfigError):
             parser.read_string(text)
+        sections = Sections(parser)
         lists += [
-            parser[section].get("deps", "").splitlines()
+            list(sections.list_lines(parser[section].get("deps", ""), str.splitlines))
             for section in parser.sections()
             if section == "testenv" or (section.startswith("testenv:") and is_for_tests(section.partition(":")[2]))
         ]

@@ -21,10 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tox_references import Sections
+
 REPORT = "/report/junit.xml"
 FILE_BYTES = 1024**2  # of a settings file; a longer one is not read
 _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)(?:\s+(.*)|$)")
 _OF_EVERY_TEST = {"py", "py3", f"py3{sys.version_info.minor}", "test", "tests", "testing", "unit", "unittest"}
+_UNKNOWN = "{?}"  # no word of tox: what holds it is not understood
+_MAY_TEST = re.compile("test|trial", re.IGNORECASE)
 _SUBSTITUTION = re.compile(r"\{([^{}]*)\}")
 _RUNNERS = {"django-admin", "green", "nose2", "stestr", "trial", "unit2", "zope-testrunner"}
 _BY_PYTEST = re.compile(  # setuptools 72 has no command `test`
@@ -77,10 +81,9 @@ def choose(work: str, arguments: Sequence[str]) -> Plan:
     environment = expand_environment(tox, work)
     if has_pytest_settings():
         return Plan(environment=environment)
-    written = [(tox, list(tox.commands)), (Tox("noxfile.py"), list(read_nox()))]
-    for source, lines in written:
+    for source in (tox, read_nox()):
         try:
-            found = [argv for line in lines if (argv := parse_command(line, work, arguments))]
+            found = [argv for line in source.commands if (argv := parse_command(line, work, arguments))]
             folder = expand(source.folder or ".", work, ())
         except NotUnderstoodError:
             return Plan(environment=environment)
@@ -115,9 +118,11 @@ def read_tox() -> Tox:
             continue
         if parser.has_section("testenv"):
             section = parser["testenv"]
-            folder = next(select(section.get("changedir", section.get("change_dir", ""))), "")
-            set_env = tuple(select(section.get("setenv", section.get("set_env", ""))))
-            return Tox(origin, tuple(select(section.get("commands", ""))), folder, set_env)
+            folder, set_env, commands = (
+                tuple(Sections(parser).list_lines(section.get(old, section.get(new, "")), select))
+                for old, new in (("changedir", "change_dir"), ("setenv", "set_env"), ("commands", "commands"))
+            )
+            return Tox(origin, commands, next(iter(folder), ""), set_env)
     found, origin = (own, "tox.toml") if (own := load_toml("tox.toml")) else (table, "pyproject.toml")
     return read_tox_table(found.get("env_run_base", {}), origin)
 
@@ -160,20 +165,51 @@ def holds(factors: str) -> bool:
     return all((factor in _OF_EVERY_TEST) != factor.startswith("!") for factor in factors.split("-"))
 
 
-def read_nox() -> Iterator[str]:
-    """What `session.run()` runs in the sessions for tests, if its arguments are literals."""
+def read_nox() -> Tox:
+    """What `session.run()` runs in the sessions for tests, if its arguments are literals, and in which folder."""
     try:
         tree = ast.parse(load("noxfile.py"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
+        return Tox("noxfile.py")
+    commands, folders = [], set[str]()
     for function in (found for found in tree.body if isinstance(found, ast.FunctionDef)):
-        for call in ast.walk(function) if re.fullmatch(r"(unit_?)?tests?|testing", function.name) else ():
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "run":
+        for call, folder in list_calls(function) if re.fullmatch(r"(unit_?)?tests?|testing", function.name) else ():
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "run":
                 words = [
-                    "{posargs}" if "posargs" in ast.dump(word) else str(getattr(word, "value", "{?}"))
+                    "{posargs}" if "posargs" in ast.dump(word) else str(getattr(word, "value", _UNKNOWN))
                     for word in call.args
                 ]
-                yield " ".join(word if word == "{posargs}" else shlex.quote(word) for word in words)
+                commands.append(" ".join(word if word == "{posargs}" else shlex.quote(word) for word in words))
+                folders |= {folder} if _MAY_TEST.search(commands[-1]) else set()
+    return Tox("noxfile.py", commands, min(folders, default="") if len(folders) < 2 else _UNKNOWN)
+
+
+def list_calls(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str]]:
+    """The calls in the order of the text, each with the folder that `session.chdir()` has led to.
+
+    sandbox/dependencies/test_environments.py does the same.
+    """
+    folder = ""
+    pending: list[ast.AST | str] = [function]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, str):  # the end of `with session.chdir():`
+            folder = node
+            continue
+        if isinstance(node, ast.With) and any(changes_folder(item.context_expr) for item in node.items):
+            pending.append(folder)
+        if isinstance(node, ast.Call):
+            yield node, folder
+            if changes_folder(node):
+                target = node.args[0] if node.args else None
+                is_known = isinstance(target, ast.Constant) and isinstance(target.value, str)
+                folder = str(Path(folder, target.value)) if is_known else _UNKNOWN
+        pending += reversed(list(ast.iter_child_nodes(node)))
+
+
+def changes_folder(node: ast.expr) -> bool:
+    """Whether a session goes to another folder."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"chdir", "cd"}
 
 
 def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:

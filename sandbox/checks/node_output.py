@@ -1,9 +1,7 @@
 """Tests from what runners of JavaScript print for people: `node --test`, borp, mocha, jest, AVA; of vitest, jasmine and
 uvu only the sums. Guest data.
 
-Each prints sums at its end, and they are the counts. A line with a mark names a test, the lines above it with less
-indentation its suites. Where more lines have the mark of an outcome than the sums count, a program under test prints it
-too, and none of them is taken for a test. So names are for readers, and no comparison rests on them.
+Each prints sums at its end. A line with a mark names a test, the lines above it with less indentation its suites.
 """
 
 from __future__ import annotations
@@ -14,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sandbox.checks.collected import MOST_RESULTS, clip_text
-from sandbox.checks.location import TEXT, find_location
+from sandbox.checks.location import TEXT
+from sandbox.checks.printed_tests import NamedTest, choose_named
 from sandbox.models.test_results import TestResult
 from sandbox.models.words import TestOutcome
 
@@ -85,27 +84,16 @@ class NodeReader:
             found.take(line)
         if not found.has_sum:
             return
-        failed = found.name_failed()
-        others = [one for one in found.named if one[1] is not FAILED]
-        for outcome, count in found.count().items():
-            named = len(failed) if outcome is FAILED else sum(one is outcome for _, one in others)
-            self.unnamed[outcome] += count - named if named <= count else count
-            if named > count:
-                others = [one for one in others if one[1] is not outcome]
-                failed = [] if outcome is FAILED else failed
-        failed, more = failed[:MOST_RESULTS], failed[MOST_RESULTS:]
-        room = MOST_RESULTS - len(failed)
-        self.unnamed += Counter(outcome for _, outcome in others[room:]) + Counter({FAILED: len(more)})
-        yield from (self._explain(name, failure) for name, failure in failed)
-        yield from (TestResult(test=name, outcome=outcome) for name, outcome in others[:room])
+        failed = [_describe(name, failure or _FailureText()) for name, failure in found.name_failed()]
+        others = [NamedTest(name, outcome) for name, outcome in found.named if outcome is not FAILED]
+        kept, unnamed = choose_named([*failed, *others], found.count())
+        self.unnamed += unnamed
+        yield from (one.to_result(self._folder) for one in kept)
 
-    def _explain(self, name: str, failure: _FailureText | None) -> TestResult:
-        if failure is None:
-            return TestResult(test=name, outcome=FAILED)
-        text = "\n".join(failure.lines)
-        path, line = find_location(text, *failure.place, folder=self._folder)
-        first = next((line.strip() for line in failure.lines if line.strip()), "")
-        return TestResult(test=name, outcome=FAILED, message=clip_text(first) or None, path=path, line=line)
+
+def _describe(name: str, failure: _FailureText) -> NamedTest:
+    first = next((line.strip() for line in failure.lines if line.strip()), "")
+    return NamedTest(name, FAILED, first, "\n".join(failure.lines), failure.place)
 
 
 class _RunnerOutput:

@@ -12,6 +12,7 @@ from sandbox.checks.collected import MOST_RESULTS, CollectedResults, ReportSum
 from sandbox.checks.diagnostics import read_lines
 from sandbox.checks.node_output import NodeReader
 from sandbox.checks.tap import TapReader
+from sandbox.checks.unittest_output import UnittestReader
 from sandbox.models import Report
 from sandbox.models.checks import OutputFormat
 from sandbox.models.test_results import TestResult
@@ -29,11 +30,13 @@ def read_output(
     """Add what these logs say, and return their sum; None if they name no test. `folder`: where the check ran.
     `failed`: how it ended; errors of compilers are read only then, since a program that passes may print the word.
     """
-    total, tap, node = ReportSum(), TapReader(folder=folder), NodeReader(folder)
+    total, tap = ReportSum(), TapReader(folder=folder)
+    printed = UnittestReader(folder) if form == "unittest" else NodeReader(folder)
     errors: list[_Read] = [partial(read_lines, folder=folder)] if failed else []
     reads: dict[OutputFormat, list[_Read]] = {
         "tap": [tap.read],
-        "node": [tap.read, node.read],
+        "node": [tap.read, printed.read],
+        "unittest": [printed.read],
         "cargo": [partial(read_cargo, folder=folder), *errors],
         "diagnostics": errors,
     }
@@ -43,11 +46,11 @@ def read_output(
             total.add(kept)
             for result in kept:
                 results.add(result)
-        total.add_unnamed(node.unnamed)
-        results.compared &= read != node.read or not total.counts["tests"]
+        total.add_unnamed(printed.unnamed)
+        results.compared &= read != printed.read or not total.counts["tests"]
         if total.counts["tests"]:  # what ran as a test was compiled
             break
-    results.complete &= tap.complete and not node.unnamed.total()
+    results.complete &= tap.complete and not printed.unnamed.total()
     return total.to_report() if total.counts["tests"] else None
 
 

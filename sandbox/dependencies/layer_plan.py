@@ -63,10 +63,13 @@ class EcosystemSteps:
     own checks; None if that is no package. It never raises for what a repository holds.
 
     The fetch has a network and runs no foreign code. It leaves only archives in `archives`; in `selection.txt` one line
-    on what it chose, and in `absent.txt` those of `wanted` or `asked` that it left out, as the registry lacks them. It
-    fails, and names an archive in `mismatches.txt`, when that has another hash than the registry says. The host copies,
-    hashes and describes each: `describe` raises ValueError for what is no archive of this ecosystem. `find_mismatches`:
-    names of archives, in a folder of ours, that differ from the lock file, or that it names and are not there.
+    on what it chose, in `absent.txt` those of `wanted` or `asked` that it left out, as the registry lacks them, and in
+    `unfit.txt` those that it left out, as no versions with them fit together. It fails, and names an archive in
+    `mismatches.txt`, when that has another hash than the registry says. It fails, too, when the registry neither has a
+    package nor says that it lacks it: `answer.txt` has the status of HTTP, 0 for none, and the package. The host
+    copies, hashes and describes each: `describe` raises ValueError for what is no archive of this ecosystem.
+    `find_mismatches`: names of archives, in a folder of ours, that differ from the lock file, or that it names and are
+    not there.
 
     The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
     `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them, and in
@@ -116,6 +119,7 @@ def list_unlocked(
     return tuple(found)
 
 
-SELECTION, ABSENT, MISMATCHES = "selection.txt", "absent.txt", "mismatches.txt"
+SELECTION, ABSENT, UNFIT = "selection.txt", "absent.txt", "unfit.txt"
+MISMATCHES, ANSWER = "mismatches.txt", "answer.txt"
 LEFT_OUT, WITHOUT_EXTENSION, SHORT_OF = "left-out.txt", "without-extension.txt", "short-of.txt"
 REFUSED = "refused.txt"

@@ -31,9 +31,11 @@ const settings = {
 }
 const JOBS = 8
 const CONNECTIONS = 12 // the proxy of the host allows 64 at the same time; npm behind a proxy has no limit of its own
-const UNFIT = /^npm (?:ERR!|error) code (?:E404|ETARGET|ENOVERSIONS|ERESOLVE|EINVALIDTAGNAME|EUNSUPPORTEDPROTOCOL)$/m
 const NOT_THERE = new Set(['E404', 'ETARGET', 'ENOVERSIONS'])
+const UNFIT = new Set([...NOT_THERE, 'ERESOLVE', 'EINVALIDTAGNAME', 'EUNSUPPORTEDPROTOCOL'])
 const NOT_GIVEN = new Set([...NOT_THERE, 'E401', 'E403', 'E451']) // a mirror may allow some packages only
+const WANTS_LOGIN = new Set(['EOTP', 'EAUTHIP'])
+const NO_ANSWER = /^(?:ECONN[A-Z]+|E[A-Z]*TIMEOUT|ETIMEDOUT|ENOTFOUND|EAI_[A-Z]+|EPIPE|E(?:HOST|NET)UNREACH|ERR_SOCKET_TIMEOUT|FETCH_ERROR)$/
 
 const readJson = name => JSON.parse(fs.readFileSync(name, 'utf8'))
 const say = text => process.stderr.write(`${text}\n`)
@@ -53,6 +55,15 @@ function requireSpec (one) {
   const spec = npa.resolve(one.name, one.version)
   if (spec.type !== 'version') throw new Error(`no name and version of a package: ${spec.raw.slice(0, 200)}`)
   return spec
+}
+
+// What the registry said instead of a package, for the host to tell: the number of HTTP, 0 for no answer, and the package.
+// A 404 is no such answer.
+function noteAnswer ({ code = '', statusCode, uri }) {
+  const status = statusCode || Number((/^E([45]\d\d)$/.exec(code) || [])[1]) || (WANTS_LOGIN.has(code) ? 401 : 0)
+  if (status === 404 || (status === 0 && !NO_ANSWER.test(code))) return
+  const place = (uri || '').startsWith(registry) ? uri.slice(registry.length).split('/-/')[0] : ''
+  fs.writeFileSync('answer.txt', `${status} ${place.replace(/%2f/i, '/')}\n`)
 }
 
 async function fetchArchive (one) {
@@ -170,7 +181,9 @@ async function resolve (projects, options, groups) {
   const done = await runNpm([...words, `--cache=${settings.cache}`, ...options], env)
   if (done.status === 0) return listPackages(readJson('project/package-lock.json'))
   const hint = /no program is started/.test(done.seen) ? 'a package asks for a repository: not fetched\n' : ''
-  if (!UNFIT.test(done.seen)) throw new Error(hint + done.seen) // no registry: asking for less would not help
+  const code = (/^npm (?:ERR!|error) code (\w+)$/m.exec(done.seen) || [])[1]
+  const uri = (/ (?:- GET|request to) (\S+)/.exec(done.seen) || [])[1]
+  if (!UNFIT.has(code)) throw Object.assign(new Error(hint + done.seen), { code, uri }) // asking for less would not help
   say(done.seen)
   return []
 }
@@ -229,10 +242,14 @@ function parse (name, text) {
   }
 }
 
+const listDevelopment = projects => Object.values(projects).flatMap(groups => Object.entries(groups.devDependencies || {}))
+
+const writeNames = (file, names) => fs.writeFileSync(file, [...new Set(names)].sort().map(text => `${text}\n`).join(''))
+
 // The development packages of which the registry has no version that fits: npm chooses none at all for the sake of one.
+// What it does not give away, or does not answer for, it may have.
 async function listAbsent (projects) {
-  const asked = Object.values(projects).flatMap(groups => Object.entries(groups.devDependencies || {}))
-  const waiting = [...new Map(asked.map(([name, text]) => [`${name}@${text}`, parse(name, text)]))]
+  const waiting = [...new Map(listDevelopment(projects).map(([name, text]) => [`${name}@${text}`, parse(name, text)]))]
   const absent = []
   const work = async () => {
     for (let next = waiting.shift(); next; next = waiting.shift()) {
@@ -241,13 +258,13 @@ async function listAbsent (projects) {
       try {
         await pacote.manifest(spec, settings)
       } catch (error) {
-        if (!NOT_GIVEN.has(error.code)) throw error
+        if (!NOT_THERE.has(error.code)) throw error
         absent.push(text)
       }
     }
   }
   await Promise.all(Array.from({ length: JOBS }, work))
-  return absent.sort()
+  return absent
 }
 
 function leaveOut (projects, absent) {
@@ -286,15 +303,16 @@ async function main () {
   if (absent.length > 0) { // then no attempt with all of them can succeed
     projects = leaveOut(projects, absent)
     all = 'all but what the registry lacks'
-    fs.writeFileSync('absent.txt', absent.map(text => `${text}\n`).join(''))
+    writeNames('absent.txt', absent)
   }
   chosen = chosen || await choose(`${all}, as of ${asOf}, whatever their peers`, [before, '--legacy-peer-deps']) ||
     await choose(all, ['--legacy-peer-deps'])
-  if (!chosen) fs.rmSync('absent.txt', { force: true })
-  chosen = chosen || await choose(`runtime, as of ${asOf}`, [before, '--legacy-peer-deps'], runtime) ||
-    await choose('runtime', ['--legacy-peer-deps'], runtime)
   if (chosen) return chosen
-  throw new Error('no versions fit together')
+  chosen = await choose(`runtime, as of ${asOf}`, [before, '--legacy-peer-deps'], runtime) ||
+    await choose('runtime', ['--legacy-peer-deps'], runtime)
+  if (!chosen) throw new Error('no versions fit together')
+  writeNames('unfit.txt', listDevelopment(projects).map(([name, text]) => `${name}@${text}`))
+  return chosen
 }
 
 // A promise that waits for nothing would end the process as if all were well.
@@ -306,6 +324,7 @@ main().then(
   },
   error => {
     say(error.stack || String(error))
+    noteAnswer(error)
     process.exit(65)
   }
 )

@@ -84,12 +84,15 @@ def add_package_of_tree(collection: Collection, named: NamedFolder) -> bool:
     return is_package
 
 
-def read_named_file(collection: Collection, path: str, role: Role, origin: str) -> None:
-    """Read a requirements file that another file names, by its path from the root. Unusual paths are refused."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", path) or ".." in path or len(path) > PATH_CHARS:
+def read_named_file(collection: Collection, path: str, role: Role, origin: str, folder: str = "") -> None:
+    """Read a requirements file that another file names, by its path from a folder, the root. Unusual paths are refused,
+    and those out of the tree.
+    """
+    found = resolve_folder(folder, path) or ""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", found) or len(path) > PATH_CHARS:
         collection.refuse(path, RefusalReason.PATH, origin)
-    elif path not in collection.files:
-        read_requirement_file(collection, path, role)
+    elif found not in collection.files:
+        read_requirement_file(collection, found, role)
 
 
 def _follow(collection: Collection, path: str, target: str, role: Role, depth: int, *, is_constraint: bool) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.folder_patterns import resolve_folder
 from sandbox.dependencies.pyproject import FILE as PYPROJECT
 from sandbox.dependencies.pyproject import add_group, classify_list
 from sandbox.dependencies.requirement_files import add_folder, add_itself, read_named_file
@@ -25,6 +26,7 @@ from sandbox.models.dependencies import RequirementRole as Role
 
 _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)\s*(.*)")
 _INCLUDE = re.compile(r"-(?:r|c)\s*(?:\{toxinidir\}/)?(\S+)")
+_JOINED_FILE = re.compile(r"(?:-r|--requirement=)([^-\s].*)")
 RECIPES = ("justfile", "Justfile", "Makefile")
 _OF_SECTION = re.compile(r"\{\[([\w:.-]{1,100})\]([\w.-]{1,100})\}")
 _OF_ENVIRONMENT = re.compile(r"\{env:\w{1,100}(?::([^{}]{0,1000}))?\}")
@@ -55,7 +57,7 @@ def _read_sections(collection: Collection, parser: ConfigParser, path: str) -> N
     for section in parser.sections():
         kind, _, name = section.partition(":")
         if section == "testenv" or (kind == "testenv" and classify_list(name) is Role.TEST):
-            lines = {key: list_lines(sections.expand(parser[section].get(key, ""))) for key in _KEYS}
+            lines = {key: list(sections.list_lines(parser[section].get(key, ""))) for key in _KEYS}
             _read_environment(collection, lines, f"{path}: {section}")
 
 
@@ -68,21 +70,25 @@ class _Sections:
     parser: ConfigParser
     left: int = 2_000
 
-    def expand(self, text: str) -> str:
-        """Put settings of other sections in the place of `{[core]deps}`, and the default in that of
-        `{env:NAME:DEFAULT}`, as tox does where no such variable is set. What is not there, or is too much, stays and is
-        refused as a line.
+    def list_lines(self, text: str, depth: int = 0) -> Iterator[str]:
+        """The lines for tests, with the lines for tests of other sections in the place of `{[core]deps}`, and the
+        default in that of `{env:NAME:DEFAULT}`, as tox does where no such variable is set. What is not there, or is too
+        much, stays and is refused as a line.
         """
-        for _ in range(_MAX_DEPTH):
-            found = [self._find(match) for match in _OF_SECTION.finditer(text)]
+        for line in _select_lines(list_lines(text)):
+            found = [self._find(match) for match in _OF_SECTION.finditer(line)]
             self.left -= len(found)
-            if self.left < 0 or len(text) + sum(map(len, found)) > _MAX_CHARS:
-                break
-            text = _OF_SECTION.sub(self._find, text)
-        return _OF_ENVIRONMENT.sub(lambda found: found[0] if found[1] is None else found[1], text)
+            is_much = depth >= _MAX_DEPTH or self.left < 0 or len(line) + sum(map(len, found)) > _MAX_CHARS
+            if found and not is_much:
+                yield from self.list_lines(_OF_SECTION.sub(self._find, line), depth + 1)
+            elif text := _OF_ENVIRONMENT.sub(lambda default: default[0] if default[1] is None else default[1], line):
+                yield text
 
     def _find(self, match: re.Match[str]) -> str:
-        return self.parser.get(match[1], match[2], fallback=match[0]) if self.left >= 0 else match[0]
+        """An environment has what `testenv` says where it says nothing itself."""
+        is_environment = match[1].startswith("testenv:")
+        general = self.parser.get("testenv", match[2], fallback=match[0]) if is_environment else match[0]
+        return self.parser.get(match[1], match[2], fallback=general)
 
 
 def _read_tables(collection: Collection, tables: Mapping[str, Any], path: str) -> None:
@@ -163,24 +169,76 @@ def read_noxfile(collection: Collection) -> None:
     for function in parse_python(collection, "noxfile.py").body:
         if not isinstance(function, ast.FunctionDef) or classify_list(function.name) is not Role.TEST:
             continue
-        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        for call, folder in _list_calls(function):
             if name_of_call(call) == "install":
-                _read_arguments(collection, call.args, f"noxfile.py: {function.name}")
+                _Installation(collection, folder, f"noxfile.py: {function.name}").read(call.args)
 
 
-def _read_arguments(collection: Collection, arguments: list[ast.expr], origin: str) -> None:
-    option = ""
-    for argument in arguments:
-        text = argument.value if isinstance(argument, ast.Constant) else None
-        if not isinstance(text, str):
-            option = ""
-        elif option in {"-r", "--requirement"}:
-            read_named_file(collection, text, Role.TEST, origin)
-            option = ""
-        elif text.startswith("-"):
-            option = text
-        elif option not in {"-c", "--constraint"} and not add_itself(collection, text, Role.TEST):
-            collection.add_text(text, Role.TEST, origin)
-            option = ""
+_Folder = str | None
+"""Where a session is, from the root of the tree, '' for the root itself; None for a folder that is not known."""
+
+
+def _list_calls(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, _Folder]]:
+    """The calls in the order of the text, each with the folder that `session.chdir()` has led to."""
+    folder: _Folder = ""
+    pending: list[ast.AST | tuple[_Folder]] = [function]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, tuple):  # the end of `with session.chdir():`
+            (folder,) = node
+            continue
+        if isinstance(node, ast.With) and any(_changes_folder(item.context_expr) for item in node.items):
+            pending.append((folder,))
+        if isinstance(node, ast.Call):
+            yield node, folder
+            folder = _enter(folder, node) if _changes_folder(node) else folder
+        pending += reversed(list(ast.iter_child_nodes(node)))
+
+
+def _changes_folder(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and name_of_call(node) in {"chdir", "cd"}
+
+
+def _enter(folder: _Folder, call: ast.Call) -> _Folder:
+    target = call.args[0] if call.args else None
+    return resolve_folder(folder, target.value) if folder is not None and isinstance(target, ast.Constant) else None
+
+
+@dataclass(frozen=True)
+class _Installation:
+    """A call of `session.install()`. `folder`: where it runs."""
+
+    collection: Collection
+    folder: _Folder
+    origin: str
+
+    def read(self, arguments: Iterable[ast.expr]) -> None:
+        """Add its literal arguments."""
+        option = ""
+        for argument in arguments:
+            text = argument.value if isinstance(argument, ast.Constant) else None
+            if not isinstance(text, str):
+                option = ""
+            elif option in {"-r", "--requirement"}:
+                self._read_file(text)
+                option = ""
+            elif joined := _JOINED_FILE.fullmatch(text):
+                self._read_file(joined[1])
+                option = ""
+            elif text.startswith("-"):
+                option = text
+            else:
+                if option not in {"-c", "--constraint"}:
+                    self._add(text)
+                option = ""
+
+    def _read_file(self, path: str) -> None:
+        if self.folder is None:
+            self.collection.refuse(path, RefusalReason.PATH, self.origin)
         else:
-            option = ""
+            read_named_file(self.collection, path, Role.TEST, self.origin, self.folder)
+
+    def _add(self, text: str) -> None:
+        is_itself = self.folder == "" and add_itself(self.collection, text, Role.TEST)
+        if not is_itself:
+            self.collection.add_text(text, Role.TEST, self.origin)

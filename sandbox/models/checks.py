@@ -95,9 +95,9 @@ class CheckParameter(Model):
         return text
 
 
-OutputFormat = Literal["tap", "node", "cargo", "diagnostics"]
-"""A format of a program's output: TAP, TAP or what runners of JavaScript print for people, that of Rust's tests, or the
-errors of compilers and linters, a line each.
+OutputFormat = Literal["tap", "node", "unittest", "cargo", "diagnostics"]
+"""A format of a program's output: TAP, TAP or what runners of JavaScript print for people, what those of unittest do,
+that of Rust's tests, or the errors of compilers and linters, a line each.
 """
 
 

@@ -30,6 +30,7 @@ class RefusalReason(StrEnum):
     SYNTAX = "syntax"  # cannot be parsed, or is computed by code
     LIMIT = "limit"  # larger, deeper or more than is read
     ABSENT = "absent"  # the registry has no version of it that fits
+    UNFIT = "unfit"  # no versions with it, or with others of the same list, fit together
     ANOTHER_VERSION = "another_version"  # no entry of a manifest: a package that is not as the lock file has it
 
 

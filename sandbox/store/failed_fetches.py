@@ -26,6 +26,7 @@ class FailedFetch(Model):
     brief: str
     details: str
     hint: str
+    reason: str | None = None
     failed_at: datetime
 
 
@@ -34,7 +35,12 @@ def save_failed_fetch(home: Home, request: str, error: SandboxError) -> None:
     path = _path(home, request)
     make_private(path.parent)
     failed = FailedFetch(
-        code=error.code, brief=error.brief, details=error.details, hint=error.hint, failed_at=datetime.now(UTC)
+        code=error.code,
+        brief=error.brief,
+        details=error.details,
+        hint=error.hint,
+        reason=error.reason,
+        failed_at=datetime.now(UTC),
     )
     write_json(path, failed.model_dump(mode="json"), synced=False)
 

@@ -9,8 +9,8 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-Answer = Callable[[str], bytes | None]
-"""From the path of a request, as it was sent, to the content; None: there is none (404)."""
+Answer = Callable[[str], bytes | int | None]
+"""From the path of a request, as it was sent, to the content, or a status without any; None: there is none (404)."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -19,13 +19,14 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*args)  # type: ignore[arg-type]  # what the server passes
 
     def do_GET(self) -> None:
-        content = self.answer(self.path)
-        self.send_response(404 if content is None else 200)
-        self.send_header("Content-Type", _guess_type(content or b""))
-        self.send_header("Content-Length", str(len(content or b"")))
+        answer = self.answer(self.path)
+        content = answer if isinstance(answer, bytes) else b""
+        self.send_response(200 if isinstance(answer, bytes) else answer or 404)
+        self.send_header("Content-Type", _guess_type(content))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command == "GET":
-            self.wfile.write(content or b"")
+            self.wfile.write(content)
 
     do_HEAD = do_GET
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandbox.checks.executors import PROXY_URL, FetchContainer
-from sandbox.dependencies.layer_plan import MISMATCHES
+from sandbox.dependencies.layer_plan import ANSWER, MISMATCHES
 from sandbox.egress.client_settings import Ecosystem
 from sandbox.egress.connection_meter import EgressLimits
 from sandbox.egress.destinations import AllowList, Destination
@@ -27,6 +27,7 @@ from sandbox.images.supervisor import SupervisorExtractor, ensure_relay
 from sandbox.models import Check, CheckRun, EgressAccess, EgressRefusal, Verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.registry_answers import explain_answer
 from sandbox.workbench.checks.run import build_room_recorder
 from sandbox.workbench.checks.step_rooms import open_step_room, run_step
 from sandbox.workbench.controller.services import Services
@@ -73,12 +74,12 @@ class Fetched:
 
     def require_success(self, layer: str) -> None:
         """Raises: `policy_violation` naming an archive that is not the one that the registry's hashes are of;
-        `egress_refused` naming the first host that was refused; `network_error` if none was, and the command failed for
-        another reason. All with the last lines of the command.
+        `egress_refused` naming the first host that was refused; `network_error` if none was: with a reason for what the
+        registry answered instead of a package, else for another failure. All with the last lines of the command.
         """
         if self.run.verdict is Verdict.PASSED:
             return
-        if archive := _read_mismatch(self.folder / MISMATCHES):
+        if archive := _read_line(self.folder / MISMATCHES):
             raise SandboxError(
                 ErrorCode.POLICY_VIOLATION,
                 f"An archive has another hash than the registry says: {archive}",
@@ -96,6 +97,10 @@ class Fetched:
                     hint=self._suggest_setting(access, layer),
                 )
         unreached = _describe_refusals(self.refused[:1])
+        answer = _read_line(self.folder / ANSWER)
+        is_known = bool(unreached) and answer.startswith("0 ")  # the proxy knows better why there was no answer
+        if not is_known and (error := explain_answer(answer, layer, details)):
+            raise error
         raise SandboxError(
             ErrorCode.NETWORK_ERROR,
             f"The packages of layer {layer} could not be fetched: {unreached or self.run.verdict.value}",
@@ -198,7 +203,7 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
     return common | own[ecosystem]
 
 
-def _read_mismatch(path: Path) -> str:
+def _read_line(path: Path) -> str:
     """The first line that the fetch wrote; '' if it wrote none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -49,6 +49,7 @@ class GuestSetup:
     `without_layers`: why a layer that the tree asks for is absent, as a clause; '' if none is.
     `from_elsewhere`: packages that the layers lack, because a manifest takes them from elsewhere than a registry.
     `absent`: packages that they lack, because the registry has no version that fits.
+    `unfit`: packages that they lack, because no versions with them fit together.
     `unlocked`: packages that they have though the lock file has other ones, so that it has no hash of them.
     """
 
@@ -62,6 +63,7 @@ class GuestSetup:
     without_layers: str = ""
     from_elsewhere: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
     unlocked: tuple[str, ...] = ()
     supervisor_digest: str = ""
     first_ids: tuple[int, int] = (0, 0)

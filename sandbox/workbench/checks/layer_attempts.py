@@ -72,6 +72,7 @@ def _repeat_error(failed: FailedFetch) -> SandboxError:
         f"{failed.brief} (tried {ago_s:.0f} s ago)",
         details=failed.details,
         hint=f"{failed.hint} To try again at once: `sandbox run --refresh` or `sandbox layers build TASK`.".strip(),
+        reason=failed.reason,
     )
 
 

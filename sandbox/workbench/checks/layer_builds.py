@@ -21,6 +21,7 @@ from sandbox.dependencies.layer_plan import (
     REFUSED,
     SELECTION,
     SHORT_OF,
+    UNFIT,
     WITHOUT_EXTENSION,
     EcosystemSteps,
     LayerPlan,
@@ -69,12 +70,12 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class _Archives:
-    """What a fetch brought: verified archives in `folder`, which is ours. `absent`: what the registry lacks."""
+    """What a fetch brought: verified archives in `folder`, which is ours. `lacking`: what it left out."""
 
     folder: Path
     packages: tuple[LayerPackage, ...]
     selection: str
-    absent: tuple[RefusedEntry, ...]
+    lacking: tuple[RefusedEntry, ...]
     accesses: tuple[EgressAccess, ...]
 
 
@@ -112,7 +113,7 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
             selection=archives.selection,
             refused=(
                 *request.plan.refused,
-                *archives.absent,
+                *archives.lacking,
                 *list_unlocked(steps, archives.packages, request.plan.locked),
             ),
             accesses=archives.accesses,
@@ -150,11 +151,13 @@ def require_installed(run: CheckRun, refused: Sequence[str]) -> None:
     )
 
 
-def list_absent(folder: Path, plan: LayerPlan) -> tuple[RefusedEntry, ...]:
-    """What a fetch left out of what a plan asks for, because the registry has no version that fits."""
+def list_lacking(folder: Path, plan: LayerPlan) -> tuple[RefusedEntry, ...]:
+    """What a fetch left out of what a plan asks for: the registry has no version that fits, or none fits the others."""
+    asked = {*plan.wanted, *plan.asked}
     return tuple(
-        refuse(text, RefusalReason.ABSENT, "the registry")
-        for text in _read_known_lines(folder / ABSENT, {*plan.wanted, *plan.asked})
+        refuse(text, reason, "the registry")
+        for reason, name in ((RefusalReason.ABSENT, ABSENT), (RefusalReason.UNFIT, UNFIT))
+        for text in _read_known_lines(folder / name, asked)
     )
 
 
@@ -195,7 +198,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
         fetched.require_success(request.rule.ecosystem)
         packages = tuple(_take_archives(fetched.folder / steps.archives, staging, steps))
         selection = _read_selection(fetched.folder / SELECTION)
-        absent = list_absent(fetched.folder, request.plan)
+        lacking = list_lacking(fetched.folder, request.plan)
     if wrong := steps.find_mismatches(staging, packages, request.plan):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
@@ -204,7 +207,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
             hint="The registry serves other files than those that were locked. None of them was used.",
             reason=OTHER_HASH,
         )
-    return _Archives(staging, packages, selection, absent, fetched.accesses)
+    return _Archives(staging, packages, selection, lacking, fetched.accesses)
 
 
 _Describe = Callable[[str, str], LayerPackage]

@@ -52,6 +52,7 @@ VERSION = 5
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
 _ELSEWHERE = frozenset({RefusalReason.URL, RefusalReason.VERSION_CONTROL})
+_NAMED = (RefusalReason.ABSENT, RefusalReason.UNFIT, RefusalReason.ANOTHER_VERSION)
 _NAME = lazy_pattern(r"[^\s<>=!~;\[]*")
 _SHOWN = 5  # packages in a remark
 _NOT_FETCHED = "the packages that the project asks for"
@@ -150,6 +151,12 @@ def add_layers(
     build_missing = _builder(services, setup, tree, watch, retry=refresh, refresh=refresh)
     describe = _describer(services, setup, tree, watch)
     found = _add_layers(services, setup, profile, tree, (build, describe), refresh=refresh)
+    _warn_of_packages(watch, found)
+    return replace(found, without_layers=next(iter(absent), ""))
+
+
+def _warn_of_packages(watch: Watch, found: GuestSetup) -> None:
+    """Name the packages that checks have to do without, or have in another version than the lock file says."""
     if names := found.from_elsewhere:
         watch.warn(
             f"Left out, for a manifest takes it from elsewhere than a registry: {_shorten(names)}. "
@@ -160,12 +167,16 @@ def add_layers(
             f"Left out, for the registry has no version that fits: {_shorten(names)}. "
             "Tests and commands that need it fail (docs/dependencies.md, What of a manifest is refused)."
         )
+    if names := found.unfit:
+        watch.warn(
+            f"All development packages are left out, for no versions of them fit together: {_shorten(names)}. "
+            "Tests and commands that need one fail (docs/dependencies.md, What of a manifest is refused)."
+        )
     if names := found.unlocked:
         watch.warn(
             f"Not as the lock file says, so that it has no hash of them: {_shorten(names)}. The registry lacks "
             "versions of it, or they do not fit together (docs/dependencies.md, What of a manifest is refused)."
         )
-    return replace(found, without_layers=next(iter(absent), ""))
 
 
 def _shorten(names: tuple[str, ...]) -> str:
@@ -323,7 +334,8 @@ def _add_layers(
 ) -> GuestSetup:
     store = LayerStore(services.home)
     build, describe = steps
-    layers, from_elsewhere, unlocked, absent_packages = [], dict[str, str](), list[str](), list[str]()
+    layers, from_elsewhere = [], dict[str, str]()
+    others: dict[RefusalReason, list[str]] = {reason: [] for reason in _NAMED}
     for rule in profile.layers:
         source, plan = _find_request(services, setup, rule, tree, describe)
         request = source.request
@@ -335,19 +347,19 @@ def _add_layers(
             layer = build(rule, request, plan) if plan else None
         if layer:
             layers.append(_mount(store, layer))
-            refused = store.list_refused(request)
-            absent_packages += [entry.text for entry in refused if entry.reason is RefusalReason.ABSENT]
-            unlocked += [entry.text for entry in refused if entry.reason is RefusalReason.ANOTHER_VERSION]
-            for entry in refused:  # several lists may have one package
-                if entry.reason in _ELSEWHERE:
+            for entry in store.list_refused(request):  # several lists may have one package
+                if entry.reason in others:
+                    others[entry.reason].append(entry.text)
+                elif entry.reason in _ELSEWHERE:
                     name = _NAME.match(entry.text)
                     from_elsewhere.setdefault(name[0] if name else "", f"{entry.text} ({entry.reason.value})")
     return replace(
         setup,
         layers=tuple(layers),
         from_elsewhere=tuple(from_elsewhere.values()),
-        absent=tuple(absent_packages),
-        unlocked=tuple(unlocked),
+        absent=tuple(others[RefusalReason.ABSENT]),
+        unfit=tuple(others[RefusalReason.UNFIT]),
+        unlocked=tuple(others[RefusalReason.ANOTHER_VERSION]),
     )
 
 

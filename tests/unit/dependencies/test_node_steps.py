@@ -272,40 +272,83 @@ def test_the_scripts_of_the_steps_can_be_parsed() -> None:
         subprocess.run([node, "--check", Path(steps.__file__).with_name(name)], check=True)
 
 
+def fetch(
+    folder: Path, url: str, groups: dict[str, dict[str, str]], packages: list[dict[str, object]] | None = None
+) -> tuple[int, list[str], dict[str, str]]:
+    """Run the fetch; returns its status, its archives and the files that it left beside them."""
+    folder.mkdir(exist_ok=True)
+    (folder / "packages.json").write_text(json.dumps(packages or []))
+    (folder / "engines.json").write_text('{"node": "*"}')
+    (folder / "projects.json").write_text(json.dumps({"": groups}))
+    (folder / "ca.pem").touch()
+    (folder / "bin").mkdir()
+    (folder / "bin/node").symlink_to(NODE / "bin/node")
+    (folder / "bin/npm").symlink_to(NODE / "lib/node_modules/npm/bin/npm-cli.js")
+    for name in (steps._FETCH, NO_PROGRAMS.name):
+        text = NO_PROGRAMS.with_name(name).read_text()
+        (folder / name).write_text(text.replace("etries: 4", "etries: 0").replace("retries=4", "retries=0"))  # 12 s
+    env = {"PATH": f"{folder}/bin:/usr/bin:/bin", "HOME": str(folder), "npm_config_registry": url}
+    env["npm_config_cafile"] = str(folder / "ca.pem")
+    command = [str(folder / "bin/node"), steps._FETCH, "2026-01-01T00:00:00Z"]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, check=False)
+    archives = sorted(path.name for path in (folder / "archives").iterdir())
+    return done.returncode, archives, {path.name: path.read_text() for path in folder.glob("*.txt")}
+
+
 def test_a_development_package_that_the_registry_lacks_takes_no_other_away(tmp_path: Path) -> None:
     """npm chooses nothing at all then. What the project needs to run is never left out."""
-    (tmp_path / "packages.json").write_text("[]")
-    (tmp_path / "engines.json").write_text('{"node": "*"}')
-    (tmp_path / "ca.pem").touch()
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/node").symlink_to(NODE / "bin/node")
-    (tmp_path / "bin/npm").symlink_to(NODE / "lib/node_modules/npm/bin/npm-cli.js")
-    for name in (steps._FETCH, NO_PROGRAMS.name):
-        shutil.copy(NO_PROGRAMS.with_name(name), tmp_path)
-
-    def fetch(groups: dict[str, dict[str, str]]) -> tuple[int, list[str], str]:
-        (tmp_path / "projects.json").write_text(json.dumps({"": groups}))
-        for name in ("archives", "project"):
-            shutil.rmtree(tmp_path / name, ignore_errors=True)
-        (tmp_path / "selection.txt").unlink(missing_ok=True)
-        env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "npm_config_registry": registry.url}
-        env["npm_config_cafile"] = str(tmp_path / "ca.pem")
-        command = [str(tmp_path / "bin/node"), steps._FETCH, "2026-01-01T00:00:00Z"]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False)
-        selection = tmp_path / "selection.txt"
-        archives = sorted(path.name for path in (tmp_path / "archives").iterdir())
-        return done.returncode, archives, selection.read_text().strip() if selection.exists() else ""
-
     with serve_npm_packages() as registry:
         for name in ("one", "two", "@s/three"):
             registry.add(name, "1.0.0", {})
         tests = {"two": "^1.0.0", "@s/three": "^2.0.0", "none": "*"}
-        status, archives, selection = fetch({"dependencies": {"one": "1"}, "devDependencies": tests})
+        groups = {"dependencies": {"one": "1"}, "devDependencies": tests}
+        status, archives, files = fetch(tmp_path / "1", registry.url, groups)
         assert (status, archives) == (0, ["one@1.0.0.tgz", "two@1.0.0.tgz"])
-        assert selection.startswith("all but what the registry lacks")
-        assert (tmp_path / "absent.txt").read_text() == "@s/three@^2.0.0\nnone@*\n"
-        status, archives, selection = fetch({"dependencies": {"one": "2"}, "devDependencies": {"two": "*"}})
-        assert (status, archives, selection) == (65, [], "")
+        assert files["selection.txt"].startswith("all but what the registry lacks")
+        assert files["absent.txt"] == "@s/three@^2.0.0\nnone@*\n"
+        groups = {"dependencies": {"one": "2"}, "devDependencies": {"two": "*"}}
+        assert fetch(tmp_path / "2", registry.url, groups) == (65, [], {})
+
+
+def test_development_packages_that_do_not_fit_are_named_one_by_one(tmp_path: Path) -> None:
+    """All are left out for what one of them needs. Control: not the ones that the registry lacks, which are apart."""
+    with serve_npm_packages() as registry:
+        for name, needs in (("one", {}), ("two", {}), ("three", {"gone": "1"})):
+            registry.add(name, "1.0.0", {}, dependencies=needs)
+        tests = {"two": "1", "three": "1", "none": "*"}
+        groups = {"dependencies": {"one": "1"}, "devDependencies": tests}
+        status, archives, files = fetch(tmp_path / "x", registry.url, groups)
+    assert (status, archives) == (0, ["one@1.0.0.tgz"])
+    assert files["selection.txt"].startswith("runtime, as of")
+    assert (files["absent.txt"], files["unfit.txt"]) == ("none@*\n", "three@1\ntwo@1\n")
+
+
+@pytest.mark.parametrize("status", [401, 403, 451, 503])
+@pytest.mark.parametrize("others", [{}, {"none": "*"}], ids=["chosen by npm", "looked for"])
+def test_what_a_registry_refuses_is_not_taken_for_what_it_lacks(
+    status: int, others: dict[str, str], tmp_path: Path
+) -> None:
+    """Also where npm chooses nothing, because another package is not there, and each is looked for."""
+    with serve_npm_packages() as registry:
+        registry.add("one", "1.0.0", {})
+        registry.refused["@s/two"] = status
+        groups = {"dependencies": {"one": "1"}, "devDependencies": {"@s/two": "*", **others}}
+        assert fetch(tmp_path / "x", registry.url, groups) == (65, [], {"answer.txt": f"{status} @s/two\n"})
+
+
+def test_an_archive_that_a_registry_refuses_is_named(tmp_path: Path) -> None:
+    locked: dict[str, object] = {"file": "one@1.0.0.tgz", "name": "one", "version": "1.0.0", "optional": False}
+    with serve_npm_packages() as registry:
+        registry.refused["one"] = 403
+        status, _, files = fetch(tmp_path / "x", registry.url, {"dependencies": {"one": "1"}}, [locked])
+        assert (status, files) == (65, {"answer.txt": "403 one\n"})
+
+
+def test_a_registry_that_does_not_answer_is_told_as_that(tmp_path: Path) -> None:
+    with serve_npm_packages() as registry:
+        url = registry.url
+    status, _, files = fetch(tmp_path / "x", url, {"dependencies": {"one": "1"}})
+    assert (status, files) == (65, {"answer.txt": "0 one\n"})
 
 
 @pytest.mark.parametrize("is_guarded", [True, False], ids=["guarded", "control"])

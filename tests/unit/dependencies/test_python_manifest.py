@@ -86,6 +86,15 @@ def test_what_tox_takes_from_other_sections_and_from_variables_that_are_not_set_
     assert [found.text for found in manifest.refused] == ["{[none]deps}", "{posargs}"]
 
 
+def test_lines_that_tox_takes_from_a_section_hold_under_the_factor_of_the_line() -> None:
+    """And an environment that says nothing has the lines of all. Control: the section's own factors count as well."""
+    core = "[docs]\ndeps =\n  sphinx\n  furo\n[core]\ndeps =\n  a\n  docs: b\n  test: c\n"
+    deps = "deps =\n  docs: {[docs]deps}\n  test: {[core]deps}\n"
+    assert names(read(tox__ini=f"{core}[testenv]\n{deps}"), TEST) == ["a", "c"]
+    tests = "[testenv]\ndeps = pytest\n[testenv:x]\n[testenv:tests]\ndeps =\n  {[testenv:x]deps}\n  d\n"
+    assert names(read(tox__ini=tests), TEST) == ["pytest", "pytest", "d"]
+
+
 def test_sections_of_tox_that_take_each_other_end() -> None:
     ring = f"[a]\ndeps ={' {[b]deps}' * 9000}\n[b]\ndeps ={' {[a]deps}' * 9000}\n"
     ring += "[testenv]\ndeps =\n  pytest\n  {[a]deps}\n"
@@ -116,6 +125,34 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
         **{"needs.txt": "i\n"},
     )
     assert names(manifest, TEST) == ["pytest", "b", "d", "i", "h", "f"]
+
+
+def test_files_that_a_session_of_nox_installs_are_those_of_its_folder() -> None:
+    """By a path from where `session.chdir` has led to; with `with`, until its end. Control: not those out of the tree,
+    nor of a folder that is computed.
+    """
+    lines = (
+        "session.install('-r', './one.txt', '-rtwo.txt')",
+        "with session.chdir('docs'):",
+        "  session.install('--requirement=../three.txt', '-r', 'four.txt')",
+        "session.install('-r', 'five.txt')",
+        "session.cd('tests')",
+        "session.install('-r', 'six.txt', '-r', '../../out.txt', '.')",
+        "session.chdir(find())",
+        "session.install('-r', 'one.txt', 'h')",
+    )
+    paths = ("one.txt", "two.txt", "three.txt", "docs/four.txt", "five.txt", "tests/six.txt", "six.txt", "four.txt")
+    manifest = read(
+        noxfile__py="def tests(session):\n" + "".join(f"  {line}\n" for line in lines),
+        **{path: f"{path.replace('/', '-').removesuffix('.txt')}\n" for path in paths},
+    )
+    assert names(manifest, TEST) == ["one", "two", "three", "docs-four", "five", "tests-six", "h"]
+    assert [found.text for found in manifest.refused] == ["../../out.txt", ".", "one.txt"]
+
+
+def test_a_noxfile_of_any_depth_is_read() -> None:
+    deep = f"def tests(session):\n  x = {'+'.join(['a'] * 3000)}\n  session.install('pytest')\n"
+    assert names(read(noxfile__py=deep), TEST) in (["pytest"], [])  # no, where Python's own parser refuses it
 
 
 def test_a_long_line_of_an_ini_file_hides_nothing_of_it() -> None:

@@ -103,10 +103,14 @@ def test_folders_that_requirements_files_name_are_those_that_the_host_reads(
 
 @pytest.mark.parametrize("place", ["tox.ini", "setup.cfg", "pyproject.toml", "tox.toml", "tables"])
 def test_folders_that_tox_names_are_those_that_the_host_reads(place: str, program: ModuleType, tmp_path: Path) -> None:
+    """Also those that it takes from other sections: tables have none."""
     lines = ["-e .", "-e ./libs/one[fast]", "{toxinidir}/libs/two", "-r{toxinidir}/more.txt", "-e ../out", "plain"]
     first, last = (json.dumps(found) for found in (lines[:3], lines[3:]))
-    sections = "[testenv]\ndeps =\n  {}\n[testenv:tests]\ndeps =\n  {}\n[testenv:docs]\ndeps = -e docs\n".format(
-        "\n  ".join(lines[:3]), "\n  ".join([*lines[3:], "unit: -e libs/four"])
+    sections = "[core]\ndeps =\n  {}\n[testenv]\ndeps =\n  {}\n  {{[core]deps}}\n".format(
+        lines[2], "\n  ".join(lines[:2])
+    )
+    sections += "[testenv:tests]\ndeps =\n  {}\n[testenv:docs]\ndeps = -e docs\n".format(
+        "\n  ".join([*lines[3:], "unit: -e libs/four"])
     )
     tables = '[{0}env_run_base]\ndeps = {1}\n[{0}env.tests]\ndeps = {2}\n[{0}env.docs]\ndeps = ["-e docs"]\n'
     four = f'{last[:-1]}, "-e libs/four"]'

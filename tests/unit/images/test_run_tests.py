@@ -63,12 +63,18 @@ def write(files: Mapping[str, str]) -> None:
         {"tox.ini": TOX.format(commands="sh -c 'run the tests'")},
         {"tox.ini": TOX.format(commands="make test")},
         {"tox.ini": TOX.format(commands="python -m x.test {[other]words}")},
+        {"tox.ini": TOX.format(commands="{[testenv]commands}\n    python -m x.test {[a]b}") + "[a]\nb = {[a]b}\n"},
         {"tox.ini": TOX.format(commands="mypy tests\n    python -m pip install tests")},
         {"tox.ini": "[testenv\ncommands = python -m x.test\n"},
         {"noxfile.py": "def tests(session):\n    session.run('pytest', *session.posargs)\n"},
         {"noxfile.py": "def lint(session):\n    session.run('python', 'tests/lint.py')\n"},
         {"noxfile.py": "def tests(session):\n    session.run('python', 'tests/run.py', find())\n"},
         {"noxfile.py": "def tests(:\n"},
+        {"noxfile.py": "def tests(session):\n    session.chdir(find())\n    session.run('python', 'test.py')\n"},
+        {
+            "noxfile.py": "def tests(session):\n    session.run('python', 'test.py')\n    session.chdir('x')\n"
+            "    session.run('python', 'test.py')\n"
+        },
         {"tox.ini": TOX.format(commands="python setup.py test")},
         {"tox.ini": TOX.format(commands="python -bb setup.py -q build_ext -i test -v --addopts='-x y' {posargs:a}")},
         {"x/tests/__init__.py": "", "x/tests/__main__.py": MAIN, "my-y/test_one.py": ""},
@@ -113,6 +119,15 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
             [[PY, "-m", "x.test"]],
             ".",
         ),
+        (
+            {
+                "tox.ini": TOX.format(commands="{[testenv:full]commands}\n    docs: {[testenv:docs]commands}")
+                + "[testenv:full]\ncommands =\n  flake8\n  python -m x.test {[core]words}\n[core]\nwords = --all\n"
+                "[testenv:docs]\ncommands =\n  python docs/test.py\n  python docs/test_links.py\n"
+            },
+            [[PY, "-m", "x.test", "--all"]],
+            ".",
+        ),
         ({"setup.cfg": TOX.format(commands="coverage run --source x -m x.test")}, [[PY, "-m", "x.test"]], "."),
         ({"setup.cfg": TOX.format(commands="trial {posargs:x}")}, [["trial", "x"]], "."),
         (
@@ -133,6 +148,15 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
             {"noxfile.py": "def test(session):\n    session.install('x')\n    session.run('python', '-m', 'x.test')\n"},
             [[PY, "-m", "x.test"]],
             ".",
+        ),
+        (
+            {
+                "noxfile.py": "def tests(session):\n    session.run('make', 'words')\n"
+                "    with session.chdir('web/app'):\n"
+                "        session.run('python', 'runtests.py', *session.posargs)\n    session.chdir('docs')\n"
+            },
+            [[PY, "runtests.py"]],
+            "web/app",
         ),
         ({"manage.py": MANAGE}, [[PY, "manage.py", "test"]], "."),
         (

@@ -252,6 +252,22 @@ def test_tests_that_tape_and_mocha_print_are_counted(shipped: dict[str, Profile]
     assert found.tests == 1
 
 
+@pytest.mark.parametrize("name", ["python", "python-rust"])
+def test_tests_that_a_program_of_unittest_prints_are_counted(
+    name: str, shipped: dict[str, Profile], tmp_path: Path
+) -> None:
+    """A lint that prints `Ran` is none; the profile that extends Python's has its format, too."""
+    (test,) = (check for check in shipped[name].checks if check.id == "test")
+    assert test.results is not None
+    assert test.results.output is not None
+    log = tmp_path / "stderr"
+    log.write_text(f"Found 2 test(s).\nRan 9 linters\n..\n{'-' * 70}\nRan 2 tests in 0.001s\n\nOK (skipped=1)\n")
+    results = CollectedResults()
+    report = read_output([log], test.results.output, ".", results, failed=False)
+    assert report is not None
+    assert (report.tests, report.skipped, results.compared) == (2, 1, False)
+
+
 def test_tests_that_automake_prints_are_counted(shipped: dict[str, Profile], tmp_path: Path) -> None:
     """As GNU Hello 2.10 prints them; lines of its summary and of make are none."""
     (test,) = (check for check in shipped["autotools"].checks if check.id == "test")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox.config import RegistrySettings
-from sandbox.dependencies.layer_plan import MISMATCHES
+from sandbox.dependencies.layer_plan import ANSWER, MISMATCHES
 from sandbox.egress.client_settings import PUBLIC
 from sandbox.egress.registries import find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, is_protected_variable
@@ -98,6 +98,40 @@ def test_a_fetch_that_named_a_wrong_archive_is_no_failure_of_the_network(tmp_pat
     with pytest.raises(SandboxError, match=r"another hash than the registry says: A%2FA-1\.tar\.gz") as raised:
         fetched.require_success("perl")
     assert raised.value.code is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "brief", "hint"),
+    [
+        ("401 one", "registry_credentials", "asked for one, the registry asks for credentials (HTTP 401)", "a mirror"),
+        ("403 @s/a", "registry_forbidden", "asked for @s/a, the registry forbids it (HTTP 403)", "Its operator"),
+        ("451 one", "registry_withheld", "the registry withholds it for legal reasons (HTTP 451)", "another package"),
+        ("503 ", "registry_trouble", "asked for a package, the registry answers with an error (HTTP 503)", "again"),
+        ("0 one", "registry_trouble", "asked for one, the registry does not answer", "sandbox doctor"),
+        ("403 one; rm", None, "could not be fetched: failed", "last lines"),
+        ("4030 one", None, "could not be fetched: failed", "last lines"),
+        ("", None, "could not be fetched: failed", "last lines"),
+    ],
+)
+def test_what_a_registry_answered_instead_of_a_package_is_told(
+    line: str, reason: str | None, brief: str, hint: str, tmp_path: Path
+) -> None:
+    """Control: a line of another form says nothing."""
+    (tmp_path / ANSWER).write_text(f"{line}\n")
+    with pytest.raises(SandboxError) as raised:
+        Fetched(ended(Verdict.FAILED, "npm error"), tmp_path, (access(None),)).require_success("node")
+    error = raised.value
+    assert (error.code, error.reason) == (ErrorCode.NETWORK_ERROR, reason)
+    assert error.brief.endswith(brief)
+    first, _, rest = f"{error.details}\n".partition("\n")
+    assert (first in error.brief, rest.strip()) == ((True, "npm error") if reason else (False, ""))
+    assert hint in error.hint
+
+
+def test_the_proxy_knows_better_than_the_fetch_why_no_registry_answered(tmp_path: Path) -> None:
+    (tmp_path / ANSWER).write_text("0 one\n")
+    with pytest.raises(SandboxError, match=r"a\.example:443 connect_failed"):
+        Fetched(ended(Verdict.FAILED), tmp_path, (access(EgressRefusal.CONNECT_FAILED),)).require_success("node")
 
 
 def test_a_registry_inside_the_network_is_answered_with_the_line_that_allows_it() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sandbox.dependencies.layer_plan import ABSENT, LayerPlan
+from sandbox.dependencies.layer_plan import ABSENT, UNFIT, LayerPlan
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 from sandbox.models.dependencies import RefusalReason
-from sandbox.workbench.checks.layer_builds import list_absent, require_installed
+from sandbox.workbench.checks.layer_builds import list_lacking, require_installed
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,11 @@ def test_an_install_that_succeeded_raises_nothing() -> None:
     require_installed(run, [])
 
 
-def test_what_the_registry_lacks_is_named_if_the_project_asks_for_it(tmp_path: Path) -> None:
+def test_what_a_fetch_left_out_is_named_if_the_project_asks_for_it(tmp_path: Path) -> None:
     (tmp_path / ABSENT).write_text("@s/three@^2.0.0\nelse@1\n")
+    (tmp_path / UNFIT).write_text("one@1\nelse@2\n")
     plan = LayerPlan({}, wanted=("@s/three@^2.0.0", "one@1"))
-    assert [(entry.text, entry.reason) for entry in list_absent(tmp_path, plan)] == [
-        ("@s/three@^2.0.0", RefusalReason.ABSENT)
+    assert [(entry.text, entry.reason) for entry in list_lacking(tmp_path, plan)] == [
+        ("@s/three@^2.0.0", RefusalReason.ABSENT),
+        ("one@1", RefusalReason.UNFIT),
     ]

@@ -130,6 +130,23 @@ def test_a_complete_layer_is_not_in_the_way_of_an_error(services: Services, monk
         add(services, monkeypatch, SandboxError(ErrorCode.QUOTA_EXCEEDED, "no"), refresh=True)
 
 
+def test_each_run_names_what_its_layer_was_chosen_without(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, said = LayerStore(services.home), list[str]()
+    publish(store, shortage=None)
+    reasons = (RefusalReason.ABSENT, RefusalReason.UNFIT, RefusalReason.ANOTHER_VERSION)
+    refused = tuple(RefusedEntry(text=f"{reason}@1", reason=reason, origin="x") for reason in reasons)
+    resolved = datetime.now(UTC)
+    store.save_resolution(
+        Resolution(request="r", layer=KEY, selection="", refused=refused, accesses=(), resolved_at=resolved)
+    )
+    monkeypatch.setattr(layers, "_find_request", lambda *_: (LayerSource(request="r"), LayerPlan({})))
+    for _ in range(2):
+        add_layers(services, SETUP, services.policies.profiles["python"], TREE, Watch(warn=said.append))
+    assert len(said) == 6
+    assert [line.partition(": ")[2].split(".")[0] for line in said[:3]] == ["absent@1", "unfit@1", "another_version@1"]
+    assert "All development packages" in said[1]
+
+
 def test_a_build_that_loses_another_package_waits_as_long_as_one_that_loses_the_same(services: Services) -> None:
     """So a busy host does not fetch and install for hours. Control: after a complete layer the first try is counted."""
     store, order = LayerStore(services.home), ("a", "b", "a")
