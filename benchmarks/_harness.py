@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
 
 from benchmarks._repositories import SIZES
@@ -131,22 +132,32 @@ def markdown_row(figures: Figures) -> str:
     size = _SIZE_IN_NAME.search(figures.name)
     files = f"{SIZES[size[1]][0]:,}" if size else ""
     what = _SIZE_IN_NAME.sub("", figures.name)
-    ratio = f"{figures.ratio:.3g}x"
+    ratio = f"{_round(figures.ratio)}x"
     target = _RATIO_TARGET.match(figures.target)
     if target and figures.ratio > float(target[1]):
         ratio = f"**{ratio}**"
     cells = (
         f"{what} / {figures.floor_name}",
         files,
-        f"{figures.product:.3g} {figures.unit}",
-        f"{figures.floor:.3g} {figures.unit}",
+        _format_amount(figures.product, figures.unit),
+        _format_amount(figures.floor, figures.unit),
         ratio,
-        f"{figures.ratio_p25:.3g} to {figures.ratio_p75:.3g}",
+        f"{_round(figures.ratio_p25)} to {_round(figures.ratio_p75)}",
         figures.target,
         str(figures.rounds),
         f"{figures.load:g}",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _format_amount(value: float, unit: str) -> str:
+    """Three digits that count, and seconds where there are a thousand milliseconds."""
+    return f"{_round(value / 1000)} s" if unit == "ms" and value >= 999.5 else f"{_round(value)} {unit}"
+
+
+def _round(value: float) -> str:
+    """Three digits that count, never an exponent."""
+    return f"{Decimal(f'{value:.3g}'):,f}"
 
 
 def read_figures(name: str) -> Figures | None:

@@ -38,6 +38,13 @@ def test_a_row_names_the_files_and_marks_a_missed_target() -> None:
     assert "**" not in markdown_row(met)
 
 
+def test_a_row_has_no_exponents() -> None:
+    slow = markdown_row(judge("create", [(17.83, 40989.5)], floor_name="copy", target="-"))
+    assert slow.startswith("| create / copy |  | 17.8 ms | 41 s | 0.000435x | 0.000435 to 0.000435 |")
+    large = markdown_row(judge("disk", [(1192.0, 461_436.0)], floor_name="copy", target="-", unit="KiB"))
+    assert "| 1,190 KiB | 461,000 KiB |" in large
+
+
 def test_a_figure_is_found_by_its_name() -> None:
     made = judge("S1 a `call`, warm", [(2.0, 1.0)], floor_name="floor", target="-")
     assert read_figures("S1 a `call`, warm") == made
