@@ -28,6 +28,9 @@ FILE_BYTES = 1024**2  # of a settings file; a longer one is not read
 _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)(?:\s+(.*)|$)")
 _OF_EVERY_TEST = {"py", "py3", f"py3{sys.version_info.minor}", "test", "tests", "testing", "unit", "unittest"}
 _UNKNOWN = "{?}"  # no word of tox: what holds it is not understood
+_BRANCHES = tuple(
+    getattr(ast, name) for name in ("If", "For", "While", "Try", "TryStar", "Match") if hasattr(ast, name)
+)
 _MAY_TEST = re.compile("test|trial", re.IGNORECASE)
 _SUBSTITUTION = re.compile(r"\{([^{}]*)\}")
 _RUNNERS = {"django-admin", "green", "nose2", "stestr", "trial", "unit2", "zope-testrunner"}
@@ -185,10 +188,20 @@ def read_nox() -> Tox:
 
 
 def list_calls(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str]]:
-    """The calls in the order of the text, each with the folder that `session.chdir()` has led to.
-
-    sandbox/dependencies/test_environments.py does the same.
+    """The calls in the order of the text, each with the folder that `session.chdir()` has led to. After one that may be
+    done or not, it is not known. sandbox/dependencies/test_environments.py does the same.
     """
+    session = function.args.args[0].arg if function.args.args else ""
+
+    def is_change(node: ast.AST) -> bool:
+        found = node.func if isinstance(node, ast.Call) else None
+        return (
+            isinstance(found, ast.Attribute)
+            and found.attr in {"chdir", "cd"}
+            and isinstance(found.value, ast.Name)
+            and found.value.id == session
+        )
+
     folder = ""
     pending: list[ast.AST | str] = [function]
     while pending:
@@ -196,20 +209,21 @@ def list_calls(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str]]:
         if isinstance(node, str):  # the end of `with session.chdir():`
             folder = node
             continue
-        if isinstance(node, ast.With) and any(changes_folder(item.context_expr) for item in node.items):
+        if folder != _UNKNOWN and isinstance(node, _BRANCHES) and any(map(is_change, ast.walk(node))):
+            folder = _UNKNOWN
+        if isinstance(node, ast.With) and any(is_change(item.context_expr) for item in node.items):
             pending.append(folder)
         if isinstance(node, ast.Call):
             yield node, folder
-            if changes_folder(node):
-                target = node.args[0] if node.args else None
-                is_known = isinstance(target, ast.Constant) and isinstance(target.value, str)
-                folder = str(Path(folder, target.value)) if is_known else _UNKNOWN
+            folder = enter(folder, node) if is_change(node) else folder
         pending += reversed(list(ast.iter_child_nodes(node)))
 
 
-def changes_folder(node: ast.expr) -> bool:
-    """Whether a session goes to another folder."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"chdir", "cd"}
+def enter(folder: str, call: ast.Call) -> str:
+    """The folder that a call leads to, if it is one of the tree and there."""
+    target = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+    found = str(Path(folder, target)) if folder != _UNKNOWN and isinstance(target, str) else _UNKNOWN
+    return found if Path(found).is_dir() else _UNKNOWN
 
 
 def parse_command(line: str, work: str, arguments: Sequence[str]) -> list[str]:

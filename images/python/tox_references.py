@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 _REFERENCE = re.compile(r"\{\[([\w:.-]{1,100})\]([\w.-]{1,100})\}")
 _MAX_DEPTH = 3  # sections may take each other; sandbox/dependencies/test_environments.py has the same limits
-_MAX_CHARS = 16 * 1024
+_EACH = 32  # characters that a setting costs which is put into another, beside its own
 
 
 @dataclass
 class Sections:
-    """The sections of a file. `left`: how many more settings may be put into others."""
+    """The sections of a file. `left`: how many more characters may be taken from one into another."""
 
     parser: ConfigParser
-    left: int = 2_000
+    left: int = 64 * 1024
 
     def list_lines(self, text: str, select: Callable[[str], Iterable[str]], depth: int = 0) -> Iterator[str]:
         """The lines of a setting that `select` chooses, with those of other sections in the place of what refers to
@@ -23,8 +23,8 @@ class Sections:
         """
         for line in select(text):
             found = [self.find(match) for match in _REFERENCE.finditer(line)]
-            self.left -= len(found)
-            is_much = depth >= _MAX_DEPTH or self.left < 0 or len(line) + sum(map(len, found)) > _MAX_CHARS
+            self.left -= sum(len(one) + _EACH for one in found)
+            is_much = depth >= _MAX_DEPTH or self.left < 0
             if found and not is_much:
                 yield from self.list_lines(_REFERENCE.sub(self.find, line), select, depth + 1)
             else:

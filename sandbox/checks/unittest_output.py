@@ -120,12 +120,19 @@ class _UnittestOutput:
 
     def take(self, line: str) -> None:
         """Read the next line."""
+        if not (line or self._is_expected):  # millions of empty lines take their time otherwise
+            return
         if self._take_block(line) or self._take_layer(line) or self._take_head(line):
             return
         if _MARKS.fullmatch(line):
             self._marks += len(line)
         elif self._failures:
             self._failures[-1].take(line)
+
+    @property
+    def _is_expected(self) -> bool:
+        """Whether an empty line would say something."""
+        return self._awaited is not _Awaited.RULE or self._is_head_next or self._is_after_block
 
     def sum_up(self) -> tuple[list[NamedTest], _Sums]:
         """The failed tests with their names, and the sums of all."""

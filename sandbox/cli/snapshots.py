@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import click
@@ -139,7 +140,7 @@ def _format_caller(entry: JournalEntry) -> str:
     """The system user, and the client or program that acted for this user."""
     if entry.by is None:
         return "-"
-    acted = entry.by.client or entry.by.program
+    acted = entry.by.client or PurePath(entry.by.program).name
     return one_line(f"{entry.by.user}{f' by {acted}' if acted else ''}")[:40]
 
 

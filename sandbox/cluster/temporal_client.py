@@ -144,7 +144,7 @@ async def _wait_until_idle() -> None:
 def _is_busy_thread(thread: Path) -> bool:
     """Whether it is one of the client library, and runs or waits for a processor."""
     try:
-        name, state = (thread / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+        name, state = (thread / "stat").read_text(errors="replace").split("(", 1)[1].rsplit(")", 1)
     except OSError:  # it has ended
         return False
     return name.startswith("tokio") and state.split()[0] == "R"

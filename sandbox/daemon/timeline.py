@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from sandbox.models import HomeEventKind, JournalEntry
 from sandbox.workbench.controller.home_events import make_event
@@ -37,5 +38,5 @@ def _find_kind(task_id: str, entry: JournalEntry) -> str:
 def _find_caller(entry: JournalEntry) -> str:
     if entry.by is None:
         return entry.actor.value
-    acted = f"{entry.by.client} {entry.by.client_version}".strip() or entry.by.program
+    acted = f"{entry.by.client} {entry.by.client_version}".strip() or PurePath(entry.by.program).name
     return f"{entry.by.user} ({f'{entry.actor.value} {acted}'.rstrip()})"

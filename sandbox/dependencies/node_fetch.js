@@ -35,7 +35,7 @@ const NOT_THERE = new Set(['E404', 'ETARGET', 'ENOVERSIONS'])
 const UNFIT = new Set([...NOT_THERE, 'ERESOLVE', 'EINVALIDTAGNAME', 'EUNSUPPORTEDPROTOCOL'])
 const NOT_GIVEN = new Set([...NOT_THERE, 'E401', 'E403', 'E451']) // a mirror may allow some packages only
 const WANTS_LOGIN = new Set(['EOTP', 'EAUTHIP'])
-const NO_ANSWER = /^(?:ECONN[A-Z]+|E[A-Z]*TIMEOUT|ETIMEDOUT|ENOTFOUND|EAI_[A-Z]+|EPIPE|E(?:HOST|NET)UNREACH|ERR_SOCKET_TIMEOUT|FETCH_ERROR)$/
+const NO_ANSWER = /^(?:ECONN[A-Z]+|E[A-Z]*TIMEOUT|ETIMEDOUT|ENOTFOUND|EAI_[A-Z]+|EPIPE|E(?:HOST|NET)UNREACH|ERR_SOCKET_TIMEOUT)$/
 
 const readJson = name => JSON.parse(fs.readFileSync(name, 'utf8'))
 const say = text => process.stderr.write(`${text}\n`)
@@ -293,8 +293,9 @@ async function main () {
   const runtime = ['dependencies', 'optionalDependencies', 'peerDependencies']
   let projects = readJson('projects.json')
   let all = 'all'
+  let packages
   const choose = async (name, options, groups) => {
-    const packages = await resolve(projects, options, groups)
+    packages = await resolve(projects, options, groups)
     await fetchAll(packages)
     return fs.readdirSync('archives').length > 0 && `${name}${await fetchRuntime(packages)}`
   }
@@ -311,7 +312,9 @@ async function main () {
   chosen = await choose(`runtime, as of ${asOf}`, [before, '--legacy-peer-deps'], runtime) ||
     await choose('runtime', ['--legacy-peer-deps'], runtime)
   if (!chosen) throw new Error('no versions fit together')
-  writeNames('unfit.txt', listDevelopment(projects).map(([name, text]) => `${name}@${text}`))
+  const there = new Set(packages.map(one => one.name)) // what a runtime package needs, too
+  const missing = listDevelopment(projects).filter(([name]) => !there.has(name))
+  writeNames('unfit.txt', missing.map(([name, text]) => `${name}@${text}`))
   return chosen
 }
 

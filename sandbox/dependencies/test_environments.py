@@ -32,7 +32,7 @@ _OF_SECTION = re.compile(r"\{\[([\w:.-]{1,100})\]([\w.-]{1,100})\}")
 _OF_ENVIRONMENT = re.compile(r"\{env:\w{1,100}(?::([^{}]{0,1000}))?\}")
 _ROOT = re.compile(r"\{(?:toxinidir|tox_root)\}")
 _MAX_DEPTH = 3
-_MAX_CHARS = 16 * 1024  # of settings with what they take from others: such settings may take each other many times
+_EACH = 32  # characters that a setting costs which is put into another, beside its own
 _INSTALLS = re.compile(r"\b(?:uv|poetry|pdm)\b.{0,100}? (?:sync|run|install)\b")
 _LINE_CHARS = 300  # of a recipe: more of a line is not looked at
 _NOT_FOR_CHECKS = frozenset({"doc", "docs", "documentation", "lint", "typing"})
@@ -63,12 +63,12 @@ def _read_sections(collection: Collection, parser: ConfigParser, path: str) -> N
 
 @dataclass
 class _Sections:
-    """The sections of a file of tox, and how many more settings may be put into others. A file of 5,000 lines could
-    otherwise ask for millions.
+    """The sections of a file of tox, and how many more characters may be taken from one into another. A file of 5,000
+    lines could otherwise ask for millions.
     """
 
     parser: ConfigParser
-    left: int = 2_000
+    left: int = 64 * 1024
 
     def list_lines(self, text: str, depth: int = 0) -> Iterator[str]:
         """The lines for tests, with the lines for tests of other sections in the place of `{[core]deps}`, and the
@@ -77,8 +77,8 @@ class _Sections:
         """
         for line in _select_lines(list_lines(text)):
             found = [self._find(match) for match in _OF_SECTION.finditer(line)]
-            self.left -= len(found)
-            is_much = depth >= _MAX_DEPTH or self.left < 0 or len(line) + sum(map(len, found)) > _MAX_CHARS
+            self.left -= sum(len(one) + _EACH for one in found)
+            is_much = depth >= _MAX_DEPTH or self.left < 0
             if found and not is_much:
                 yield from self.list_lines(_OF_SECTION.sub(self._find, line), depth + 1)
             elif text := _OF_ENVIRONMENT.sub(lambda default: default[0] if default[1] is None else default[1], line):
@@ -169,7 +169,7 @@ def read_noxfile(collection: Collection) -> None:
     for function in parse_python(collection, "noxfile.py").body:
         if not isinstance(function, ast.FunctionDef) or classify_list(function.name) is not Role.TEST:
             continue
-        for call, folder in _list_calls(function):
+        for call, folder in _SessionCalls(function).list():
             if name_of_call(call) == "install":
                 _Installation(collection, folder, f"noxfile.py: {function.name}").read(call.args)
 
@@ -178,35 +178,53 @@ _Folder = str | None
 """Where a session is, from the root of the tree, '' for the root itself; None for a folder that is not known."""
 
 
-def _list_calls(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, _Folder]]:
-    """The calls in the order of the text, each with the folder that `session.chdir()` has led to."""
-    folder: _Folder = ""
-    pending: list[ast.AST | tuple[_Folder]] = [function]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, tuple):  # the end of `with session.chdir():`
-            (folder,) = node
-            continue
-        if isinstance(node, ast.With) and any(_changes_folder(item.context_expr) for item in node.items):
-            pending.append((folder,))
-        if isinstance(node, ast.Call):
-            yield node, folder
-            folder = _enter(folder, node) if _changes_folder(node) else folder
-        pending += reversed(list(ast.iter_child_nodes(node)))
+_BRANCHES = (ast.If, ast.For, ast.While, ast.Try, ast.TryStar, ast.Match)
 
 
-def _changes_folder(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and name_of_call(node) in {"chdir", "cd"}
+class _SessionCalls:
+    """The calls of a session in the order of the text, each with the folder that `session.chdir()` has led to. After
+    one that may be done or not, it is not known.
+    """
+
+    def __init__(self, session: ast.FunctionDef) -> None:
+        self._function = session
+        self._session = session.args.args[0].arg if session.args.args else ""
+
+    def list(self) -> Iterator[tuple[ast.Call, _Folder]]:
+        folder: _Folder = ""
+        pending: list[ast.AST | tuple[_Folder]] = [self._function]
+        while pending:
+            node = pending.pop()
+            if isinstance(node, tuple):  # the end of `with session.chdir():`
+                (folder,) = node
+                continue
+            if folder is not None and isinstance(node, _BRANCHES) and any(map(self._is_change, ast.walk(node))):
+                folder = None
+            if isinstance(node, ast.With) and any(self._is_change(item.context_expr) for item in node.items):
+                pending.append((folder,))
+            if isinstance(node, ast.Call):
+                yield node, folder
+                folder = _enter(folder, node) if self._is_change(node) else folder
+            pending += reversed(list(ast.iter_child_nodes(node)))
+
+    def _is_change(self, node: ast.AST) -> bool:
+        found = node.func if isinstance(node, ast.Call) else None
+        return (
+            isinstance(found, ast.Attribute)
+            and found.attr in {"chdir", "cd"}
+            and isinstance(found.value, ast.Name)
+            and found.value.id == self._session
+        )
 
 
 def _enter(folder: _Folder, call: ast.Call) -> _Folder:
-    target = call.args[0] if call.args else None
-    return resolve_folder(folder, target.value) if folder is not None and isinstance(target, ast.Constant) else None
+    target = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+    return resolve_folder(folder, target) if folder is not None and isinstance(target, str) else None
 
 
 @dataclass(frozen=True)
 class _Installation:
-    """A call of `session.install()`. `folder`: where it runs."""
+    """A call of `session.install()`. `folder`: where it runs; it is taken for the root where it is not known."""
 
     collection: Collection
     folder: _Folder
@@ -233,12 +251,9 @@ class _Installation:
                 option = ""
 
     def _read_file(self, path: str) -> None:
-        if self.folder is None:
-            self.collection.refuse(path, RefusalReason.PATH, self.origin)
-        else:
-            read_named_file(self.collection, path, Role.TEST, self.origin, self.folder)
+        read_named_file(self.collection, path, Role.TEST, self.origin, self.folder or "")
 
     def _add(self, text: str) -> None:
-        is_itself = self.folder == "" and add_itself(self.collection, text, Role.TEST)
+        is_itself = not self.folder and add_itself(self.collection, text, Role.TEST)
         if not is_itself:
             self.collection.add_text(text, Role.TEST, self.origin)

@@ -98,7 +98,8 @@ class Fetched:
                 )
         unreached = _describe_refusals(self.refused[:1])
         answer = _read_line(self.folder / ANSWER)
-        is_known = bool(unreached) and answer.startswith("0 ")  # the proxy knows better why there was no answer
+        # The proxy knows better why there was no answer, and npm takes the 403 of the proxy for the registry's.
+        is_known = bool(unreached) and answer.startswith(("0 ", "403 "))
         if not is_known and (error := explain_answer(answer, layer, details)):
             raise error
         raise SandboxError(

@@ -169,7 +169,7 @@ def _warn_of_packages(watch: Watch, found: GuestSetup) -> None:
         )
     if names := found.unfit:
         watch.warn(
-            f"All development packages are left out, for no versions of them fit together: {_shorten(names)}. "
+            f"Left out, for no versions of the development packages fit together: {_shorten(names)}. "
             "Tests and commands that need one fail (docs/dependencies.md, What of a manifest is refused)."
         )
     if names := found.unlocked:

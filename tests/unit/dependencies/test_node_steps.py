@@ -311,11 +311,13 @@ def test_a_development_package_that_the_registry_lacks_takes_no_other_away(tmp_p
 
 
 def test_development_packages_that_do_not_fit_are_named_one_by_one(tmp_path: Path) -> None:
-    """All are left out for what one of them needs. Control: not the ones that the registry lacks, which are apart."""
+    """All are left out for what one of them needs. Control: not the ones that the registry lacks, which are apart, nor
+    one that is there for another reason.
+    """
     with serve_npm_packages() as registry:
         for name, needs in (("one", {}), ("two", {}), ("three", {"gone": "1"})):
             registry.add(name, "1.0.0", {}, dependencies=needs)
-        tests = {"two": "1", "three": "1", "none": "*"}
+        tests = {"one": "1", "two": "1", "three": "1", "none": "*"}
         groups = {"dependencies": {"one": "1"}, "devDependencies": tests}
         status, archives, files = fetch(tmp_path / "x", registry.url, groups)
     assert (status, archives) == (0, ["one@1.0.0.tgz"])

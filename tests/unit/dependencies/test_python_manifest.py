@@ -5,8 +5,10 @@ import json
 
 import pytest
 
+from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.python_manifest import read_python_manifest, select_requirements
 from sandbox.dependencies.python_steps import format_requirement
+from sandbox.dependencies.test_environments import read_tox
 from sandbox.models.dependencies import RefusalReason, RequirementRole
 from tests.unit.dependencies.manifest_trees import names, read, reader
 
@@ -95,6 +97,15 @@ def test_lines_that_tox_takes_from_a_section_hold_under_the_factor_of_the_line()
     assert names(read(tox__ini=tests), TEST) == ["pytest", "pytest", "d"]
 
 
+@pytest.mark.parametrize("key", ["deps", "extras"])
+def test_what_lines_of_tox_take_from_a_section_is_little_in_all(key: str) -> None:
+    """Control: each of the 400 lines takes 16 KB."""
+    text = f"[core]\nx = {','.join('a' * 8000)}\n[testenv]\n{key} =\n" + "  {[core]x}\n" * 400
+    collection = Collection(reader({"tox.ini": text}))
+    read_tox(collection)
+    assert 0 < len(collection.wanted_extras) + len(collection.refused) < 70_000
+
+
 def test_sections_of_tox_that_take_each_other_end() -> None:
     ring = f"[a]\ndeps ={' {[b]deps}' * 9000}\n[b]\ndeps ={' {[a]deps}' * 9000}\n"
     ring += "[testenv]\ndeps =\n  pytest\n  {[a]deps}\n"
@@ -128,8 +139,8 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
 
 
 def test_files_that_a_session_of_nox_installs_are_those_of_its_folder() -> None:
-    """By a path from where `session.chdir` has led to; with `with`, until its end. Control: not those out of the tree,
-    nor of a folder that is computed.
+    """By a path from where `session.chdir` has led to; with `with`, until its end. A folder that is computed is taken
+    for the root. Control: not those out of the tree.
     """
     lines = (
         "session.install('-r', './one.txt', '-rtwo.txt')",
@@ -139,15 +150,40 @@ def test_files_that_a_session_of_nox_installs_are_those_of_its_folder() -> None:
         "session.cd('tests')",
         "session.install('-r', 'six.txt', '-r', '../../out.txt', '.')",
         "session.chdir(find())",
-        "session.install('-r', 'one.txt', 'h')",
+        "session.install('-r', 'seven.txt', 'h')",
     )
-    paths = ("one.txt", "two.txt", "three.txt", "docs/four.txt", "five.txt", "tests/six.txt", "six.txt", "four.txt")
+    paths = (
+        "seven.txt",
+        "one.txt",
+        "two.txt",
+        "three.txt",
+        "docs/four.txt",
+        "five.txt",
+        "tests/six.txt",
+        "six.txt",
+        "four.txt",
+    )
     manifest = read(
         noxfile__py="def tests(session):\n" + "".join(f"  {line}\n" for line in lines),
         **{path: f"{path.replace('/', '-').removesuffix('.txt')}\n" for path in paths},
     )
-    assert names(manifest, TEST) == ["one", "two", "three", "docs-four", "five", "tests-six", "h"]
-    assert [found.text for found in manifest.refused] == ["../../out.txt", ".", "one.txt"]
+    assert names(manifest, TEST) == ["one", "two", "three", "docs-four", "five", "tests-six", "seven", "h"]
+    assert [found.text for found in manifest.refused] == ["../../out.txt", "."]
+
+
+def test_a_folder_that_a_session_of_nox_may_enter_or_not_is_taken_for_the_root() -> None:
+    """And `chdir` of something else is none of the session."""
+    lines = (
+        "if x: session.chdir('a')",
+        "else: session.chdir('b')",
+        "session.install('-r', 'one.txt')",
+    )
+    for first in ("", "  os.chdir('a')\n"):
+        code = f"def tests(session):\n{first}" + "".join(f"  {line}\n" for line in lines)
+        manifest = read(
+            noxfile__py=code, **{path: f"{path[:-4].replace('/', '-')}\n" for path in ("one.txt", "a/b/one.txt")}
+        )
+        assert (names(manifest, TEST), manifest.refused) == (["one"], ())
 
 
 def test_a_noxfile_of_any_depth_is_read() -> None:

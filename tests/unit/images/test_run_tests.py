@@ -75,6 +75,12 @@ def write(files: Mapping[str, str]) -> None:
             "noxfile.py": "def tests(session):\n    session.run('python', 'test.py')\n    session.chdir('x')\n"
             "    session.run('python', 'test.py')\n"
         },
+        {"noxfile.py": "def tests(session):\n    session.chdir('none')\n    session.run('python', 'test.py')\n"},
+        {
+            "noxfile.py": "def tests(session):\n    if x: session.chdir('a')\n    else: session.chdir('b')\n"
+            "    session.run('python', 'test.py')\n",
+            "a/b/test.py": "",
+        },
         {"tox.ini": TOX.format(commands="python setup.py test")},
         {"tox.ini": TOX.format(commands="python -bb setup.py -q build_ext -i test -v --addopts='-x y' {posargs:a}")},
         {"x/tests/__init__.py": "", "x/tests/__main__.py": MAIN, "my-y/test_one.py": ""},
@@ -153,7 +159,8 @@ def test_pytest_runs_what_it_can_run_and_what_is_not_understood(files: Mapping[s
             {
                 "noxfile.py": "def tests(session):\n    session.run('make', 'words')\n"
                 "    with session.chdir('web/app'):\n"
-                "        session.run('python', 'runtests.py', *session.posargs)\n    session.chdir('docs')\n"
+                "        session.run('python', 'runtests.py', *session.posargs)\n    session.chdir('docs')\n",
+                "web/app/runtests.py": "",
             },
             [[PY, "runtests.py"]],
             "web/app",

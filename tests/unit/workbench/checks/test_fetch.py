@@ -128,8 +128,10 @@ def test_what_a_registry_answered_instead_of_a_package_is_told(
     assert hint in error.hint
 
 
-def test_the_proxy_knows_better_than_the_fetch_why_no_registry_answered(tmp_path: Path) -> None:
-    (tmp_path / ANSWER).write_text("0 one\n")
+@pytest.mark.parametrize("status", ["0", "403"])
+def test_the_proxy_knows_better_than_the_fetch_why_no_registry_answered(status: str, tmp_path: Path) -> None:
+    """npm takes the answer of the proxy, 403, for one of the registry."""
+    (tmp_path / ANSWER).write_text(f"{status} one\n")
     with pytest.raises(SandboxError, match=r"a\.example:443 connect_failed"):
         Fetched(ended(Verdict.FAILED), tmp_path, (access(EgressRefusal.CONNECT_FAILED),)).require_success("node")
 
