@@ -77,6 +77,7 @@ HEAVY = {
     "dots": ("mise.toml", "a." * 32_000 + "b = 1"),
     "dependencies": ("debian/control", "Build-Depends: " + "a1," * 20_000),
     "spaces": ("debian/control", "Build-Depends: a1" + " " * 60_000 + "("),
+    "build profiles": ("debian/control", "Build-Depends: a1 " + "<" * 64_000),
     "tools": (".tool-versions", "a 1\n" * 16_000),
 }
 
