@@ -21,7 +21,8 @@ from devtools.host_speed import slowness
 from sandbox.engine.create_options import is_protected_variable
 from sandbox.errors import ErrorCode
 from sandbox.models import Limits
-from sandbox.profiles.suggested_checks import read_suggested_projects
+from sandbox.profiles import Profile
+from sandbox.profiles.suggested_checks import add_suggested_file, read_suggested_projects
 from sandbox.suggestions import json_comments, untrusted_yaml
 from sandbox.suggestions.draft import TIMEOUT_S
 from sandbox.suggestions.reading import Suggestions, read_suggestions
@@ -273,6 +274,20 @@ def test_s21_a_suggested_check_cannot_take_the_name_of_a_check_of_a_project(upst
             with refused(ErrorCode.INVALID_INPUT):
                 use(name)
         assert "true" not in use("lint")["api.test"]
+
+
+@pytest.mark.parametrize(
+    "text", ["timeout_s = inf\n", "timeout_s = 1e300\n", "[check.launch]\nready = { port = 80 }\n", ""]
+)
+def test_s21_a_suggested_check_that_never_ends_or_launches_an_application_is_refused(text: str) -> None:
+    """`inf` ended the run with an error of ours. Control: without that it is used."""
+    profile = Profile(name="p", label="p", image="base")
+    content = f'[[check]]\nid = "x"\nlabel = "x"\nargv = ["true"]\n{text}'.encode()
+    if not text:
+        assert [check.id for check in add_suggested_file(profile, content, PurePosixPath("/w")).checks] == ["x"]
+        return
+    with refused(ErrorCode.INVALID_INPUT):
+        add_suggested_file(profile, content, PurePosixPath("/w"))
 
 
 PROJECT = '[[project]]\nname = "own"\nsubpath = "{}"\nprofile = "make"\n'
