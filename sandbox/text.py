@@ -47,6 +47,16 @@ def escape_invisible(text: str) -> str:
     return "".join(c if _is_visible(c) else _escape(c) for c in text.replace("\\", "\\\\"))
 
 
+def spell_out(text: str) -> str:
+    """As `escape_invisible`, with a note if it has letters that may look like others."""
+    return escape_invisible(text) + note_ascii(text)
+
+
+def note_ascii(text: str) -> str:
+    """A note beside a text that is not all ASCII; '' for one that is."""
+    return "" if text.isascii() else "  [not all ASCII]"
+
+
 def escape_path(path: str) -> str:
     """Like `escape_invisible`, for a path: characters that look like a dot, a separator or a space are escaped too."""
     return "".join(_escape(c) if ord(c) in LOOK_ALIKES else c for c in escape_invisible(path))

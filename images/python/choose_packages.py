@@ -15,8 +15,10 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from lzma import LZMAError
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -34,6 +36,10 @@ COMPILE = (
 )
 SOURCE_BYTES = 256 * 1024**2
 MAX_SOURCES = 30
+UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError)
+"""What reading an archive of strangers raises. RuntimeError: one with a password, of an unknown method, or with
+metadata of brackets within brackets.
+"""
 WITHOUT_WHEELS = re.compile(r"(?:all versions of |\b)([A-Za-z0-9][A-Za-z0-9._-]*)\S* ha(?:s|ve) no (?:usable )?wheels")
 WHEELS_REQUIRED = re.compile(r"Wheels are required for `([^`\s]+)`")
 
@@ -129,7 +135,7 @@ class Chooser:
             if release.sha256 and digest.hexdigest() != release.sha256:
                 return None
             return read_metadata(path)
-        except (OSError, tarfile.TarError, zipfile.BadZipFile, ValueError, EOFError):
+        except UNREADABLE:
             return None
 
     def choose(self) -> str:

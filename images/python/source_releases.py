@@ -20,14 +20,16 @@ from typing import IO, Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
+from packaging.specifiers import SpecifierSet
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 JSON_PAGE = "application/vnd.pypi.simple.v1+json"
 PAGE_BYTES = 64 * 1024**2
 MEMBER_BYTES = 1024**2  # of a metadata file in an archive
 MEMBERS = 50_000
+UNPACKED_BYTES = 8 * 1024**3  # of the archive up to its metadata: a small archive may unpack to any size
+PLAIN_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
 
 
 @dataclass(frozen=True)
@@ -142,27 +144,36 @@ def read_html(text: str) -> Iterator[dict[str, Any]]:
 
 
 def read_release(row: Mapping[str, Any], page: str, name: str) -> Release | None:
-    """A file that is an archive of this package."""
+    """A file that is an archive of this package, by a name that is no path."""
     file = str(row["filename"])
+    if not PLAIN_FILE.fullmatch(file):
+        return None
     try:
         found, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
         usable = not row.get("yanked") and allows_this_python(row.get("requires-python") or "")
-    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion, InvalidSpecifier):
+        url = urljoin(page, str(row["url"]))
+    except ValueError:  # of each of them
         return None
     if found != name:
         return None
     sha256 = str(row.get("hashes", {}).get("sha256", ""))
     uploaded = str(row.get("upload-time") or "")[:19]
-    return Release(file, urljoin(page, str(row["url"])), sha256, uploaded, version, usable)
+    return Release(file, url, sha256, uploaded, version, usable)
 
 
 def read_metadata(path: Path) -> list[str] | None:
-    """The requirements of a source distribution, and of its build, from files in it that are data."""
+    """The requirements of a source distribution, and of its build, from files in it that are data. None without any.
+
+    Raises: ValueError, also for tables that are none, and what readers of archives raise.
+    """
     files = read_members(path)
     if "PKG-INFO" not in files:
         return None
     texts = Parser().parsestr(files["PKG-INFO"]).get_all("Requires-Dist") or read_requires_txt(files)
-    build = tomllib.loads(files.get("pyproject.toml", "")).get("build-system", {}).get("requires")
+    system = tomllib.loads(files.get("pyproject.toml", "")).get("build-system", {})
+    if not isinstance(system, dict):
+        raise ValueError("build-system is no table")
+    build = system.get("requires")
     texts += build if isinstance(build, list) else ["setuptools", "wheel"]
     return [text for text in map(str, texts) if is_plain(text)]
 
@@ -184,8 +195,10 @@ def read_members(path: Path) -> dict[str, str]:
                     take(entry.filename, entry.file_size, opened)
         return wanted
     with tarfile.open(path, "r|*") as archive:
+        unpacked = 0
         for count, member in enumerate(archive):
-            if count >= MEMBERS:
+            unpacked += member.size
+            if count >= MEMBERS or unpacked > UNPACKED_BYTES:
                 break
             if member.isreg():
                 take(member.name, member.size, archive.extractfile(member))

@@ -6,14 +6,21 @@ as always in clean rooms.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckParameter
+
+if TYPE_CHECKING:
+    import regex
+else:  # loaded when a caller gives arguments (docs/adr/0003)
+    regex = LazyModule("regex")
 
 MAX_ARGUMENTS = 100
 MAX_CHARS = 1_000
+_PATTERN_BUDGET_S = 0.1  # a pattern of a repository may take any time, for an argument that is the name of its test
 
 
 def fill_parameters(check: Check, arguments: Sequence[str] = ()) -> Check:
@@ -40,11 +47,18 @@ def fill_parameters(check: Check, arguments: Sequence[str] = ()) -> Check:
 
 def _complete(check: Check, parameter: CheckParameter, given: Sequence[str]) -> tuple[str, ...]:
     for text in given:
-        if len(text) > MAX_CHARS or not text.isprintable() or not re.fullmatch(parameter.pattern, text):
+        if len(text) > MAX_CHARS or not text.isprintable() or not _matches(parameter.pattern, text):
             raise _refuse(check, f"{text[:100]!r} is none of its {parameter.name}: {parameter.pattern}")
     if not given:
         return parameter.default
     return (*((parameter.option,) if parameter.option else ()), *given)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    try:
+        return regex.fullmatch(pattern, text, timeout=_PATTERN_BUDGET_S) is not None
+    except TimeoutError:
+        return False
 
 
 def _refuse(check: Check, why: str) -> SandboxError:

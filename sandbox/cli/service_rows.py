@@ -7,16 +7,20 @@ from collections.abc import Iterable
 
 import click
 
+from sandbox.cli.suggestion_rows import show_rest
 from sandbox.models import ServiceRule
-from sandbox.text import one_line
+from sandbox.text import spell_out
+
+_SHOWN = frozenset({"name", "image", "argv", "port", "checks", "check_env"})
 
 
 def show_services(services: Iterable[ServiceRule]) -> None:
-    """Print image, port and command of each, and the variables that checks get."""
+    """Print image, port and command of each, the variables that checks get, and all else that is set."""
     for service in services:
-        command = f": {one_line(shlex.join(service.argv))}" if service.argv else ""
+        command = f": {spell_out(shlex.join(service.argv))}" if service.argv else ""
         users = ", ".join(service.checks) or "all checks"
-        image = one_line(service.image)
+        image = spell_out(service.image)
         click.echo(f"  service  {service.name} on 127.0.0.1:{service.port} for {users}, image {image}{command}")
         for name, value in service.check_env.items():
-            click.echo(f"           {one_line(name)}={one_line(value)}")
+            click.echo(f"           {spell_out(name)}={spell_out(value)}")
+        show_rest(service, _SHOWN)

@@ -9,10 +9,10 @@ import click
 from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_examples
 from sandbox.cli.person import describe_user
 from sandbox.cli.service_rows import show_services
-from sandbox.cli.suggestion_rows import show_notes, show_packages, show_parts
+from sandbox.cli.suggestion_rows import SHOWN_OF_CHECK, show_notes, show_packages, show_parts, show_rest
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Suggestion
-from sandbox.text import one_line
+from sandbox.text import spell_out
 from sandbox.workbench import Workbench
 
 
@@ -72,10 +72,11 @@ def _show_file(found: Suggestion) -> None:
     show_packages(found.packages)
     for check in found.checks:
         after = f", after {', '.join(check.requires)}" if check.requires else ""
-        click.echo(f"  {check.id:<12} {one_line(shlex.join(check.argv))}  (in {one_line(check.cwd)}{after})")
+        click.echo(f"  {check.id:<12} {spell_out(shlex.join(check.argv))}  (in {spell_out(check.cwd)}{after})")
+        show_rest(check, SHOWN_OF_CHECK)
     show_services(found.services)
     for name, project in found.projects.items():
-        place = f"{one_line(project.subpath) or '.'}/ ({project.profile or 'profile as detected'})"
+        place = f"{spell_out(project.subpath) or '.'}/ ({project.profile or 'profile as detected'})"
         given = [f"{key}={value}" for table in (project.limits, project.env) for key, value in table.items()]
-        click.echo(f"  project {name}: {place}{f'  with {one_line(shlex.join(given))}' if given else ''}")
+        click.echo(f"  project {name}: {place}{f'  with {spell_out(shlex.join(given))}' if given else ''}")
     click.echo(f"{found.path} {found.sha256}: {'used' if found.trusted else 'not used'} beside profile {found.profile}")

@@ -20,6 +20,7 @@ MAX_LISTED_FILES = 200_000  # of a tree in which folders are looked for
 MAX_LISTED_FOLDERS = 5_000  # that have a manifest
 ALL_BYTES = 4 * 1024**2  # of all files that are read
 MAX_ENTRIES = 2_000  # requirements and refused entries together; and locked packages
+MAX_GROUPS = 500  # dependency groups of one file: each may include all others
 
 ReadFile = Callable[[str], bytes | None]
 """Reads a regular file of the tree by its repository-relative path; None if there is none, also for links.
@@ -44,10 +45,11 @@ class Collection:
     """What was found so far. `project`: the project's own name. `extras`: the lists of its extras, with their origins,
     by normalized name, `NAME[EXTRA]` for those of another package of the tree. `wanted_extras`: those that some file
     selects. `unnamed`: lists, with their origins, that hold a test tool and have names that do not say what they are
-    for. `groups`: the entries of dependency groups, by normalized name. `of_tree`: names of packages of the tree, which
-    no registry is asked for. `elsewhere`: names of packages that come neither from a registry nor from the tree, and
-    why they are refused. `named_folders`: packages of the tree that requirements files name. `computed`: the project's
-    build computes what it needs to run; `declared`: pyproject.toml says it, so setup.py does not.
+    for. `groups`: the entries of dependency groups, by normalized name; `added_groups`: those that were added, and as
+    what. `of_tree`: names of packages of the tree, which no registry is asked for. `elsewhere`: names of packages that
+    come neither from a registry nor from the tree, and why they are refused. `named_folders`: packages of the tree that
+    requirements files name. `computed`: the project's build computes what it needs to run; `declared`: pyproject.toml
+    says it, so setup.py does not.
     """
 
     read: ReadFile
@@ -60,6 +62,7 @@ class Collection:
     extras: dict[str, tuple[object, str]] = field(default_factory=dict)
     wanted_extras: list[tuple[str, Role]] = field(default_factory=list)
     groups: dict[str, object] = field(default_factory=dict)
+    added_groups: set[tuple[str, Role]] = field(default_factory=set)
     of_tree: frozenset[str] = frozenset()
     elsewhere: Mapping[str, RefusalReason] = field(default_factory=dict)
     named_folders: list[NamedFolder] = field(default_factory=list)
@@ -108,6 +111,8 @@ class Collection:
         """Add a list of requirement texts; anything else in its place is refused."""
         if not isinstance(texts, list):
             return self.refuse(str(type(texts).__name__), RefusalReason.SYNTAX, origin)
+        if texts and self.is_full:
+            return self.refuse_rest(origin)
         for text in texts[: MAX_ENTRIES + 1]:
             if isinstance(text, str):
                 self.add_text(text, role, origin)
@@ -136,21 +141,23 @@ class Collection:
         """Add the lists of the selected extras, and of those that they name: `dev = ["name[test]"]`."""
         done: set[tuple[str, Role]] = set()
         names = self.of_tree | ({self.project} if self.project else set())
+        pending, seen = set(self.wanted_extras), 0
         while True:
-            own = [r for r in self.requirements if r.name in names]
-            asked = [
+            new, seen = self.requirements[seen:], len(self.requirements)
+            pending |= {
                 (extra if found.name == self.project else f"{found.name}[{extra}]", found.role)
-                for found in own
+                for found in new
+                if found.name in names
                 for extra in found.extras
-            ]
-            pending = {*self.wanted_extras, *asked} - done
+            }
+            pending -= done
             if not pending:
                 break
             for name, role in sorted(pending):
                 if name in self.extras:
                     self.add(self.extras[name][0], role, self.extras[name][1])
             done |= pending
-        self.requirements = [r for r in self.requirements if r not in own]
+        self.requirements = [r for r in self.requirements if r.name not in names]
 
     def add_locked(self, package: LockedPackage) -> None:
         """Add one package of a lock file."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.collection import MAX_ENTRIES, MAX_GROUPS, Collection
 from sandbox.dependencies.poetry_constraints import convert_constraint
 from sandbox.dependencies.requirement_files import read_named_file
 from sandbox.models.dependencies import RefusalReason
@@ -91,12 +91,15 @@ def _names_test_tool(texts: object) -> bool:
 
 
 def _read_groups(collection: Collection, groups: Mapping[str, Any]) -> None:
+    if len(groups) > MAX_GROUPS:
+        return collection.refuse(f"more than {MAX_GROUPS} dependency groups", RefusalReason.LIMIT, FILE)
     collection.groups = {canonicalize_name(name): entries for name, entries in groups.items()}
     for name in collection.groups:
         if role := classify_list(name):
             add_group(collection, name, role)
         elif _names_test_tool(texts := expand_group(collection.groups, name)):
             collection.unnamed.append((texts, f"{FILE}: dependency group {name}"))
+    return None
 
 
 def _read_default_groups(collection: Collection, found: object) -> None:
@@ -108,24 +111,32 @@ def _read_default_groups(collection: Collection, found: object) -> None:
 
 
 def add_group(collection: Collection, name: str, role: Role) -> None:
-    """Add a dependency group of pyproject.toml, if there is one of this name."""
+    """Add a dependency group of pyproject.toml, if there is one of this name. Once for each role."""
     plain = canonicalize_name(name)
-    if plain in collection.groups:
+    if plain in collection.groups and (plain, role) not in collection.added_groups:
+        collection.added_groups.add((plain, role))
         collection.add(expand_group(collection.groups, plain), role, f"{FILE}: dependency group {plain}")
 
 
 def expand_group(groups: Mapping[str, Any], name: str) -> list[object]:
-    """The entries of a group and of the groups that it includes, each group once."""
+    """The entries of a group and of the groups that it includes, each group once. After so many entries as a manifest
+    may have, an include stands among them as it is, which is refused.
+    """
     texts: list[object] = []
-    names = [name]
-    for current in names:  # grows meanwhile
+    names = {name}
+    pending, looked = [name], 0
+    for current in pending:  # grows meanwhile
         entries = groups.get(current)
         for entry in entries if isinstance(entries, list) else [entries]:
+            looked += 1
             included = entry.get("include-group") if isinstance(entry, dict) else None
-            if not isinstance(included, str):
+            if not isinstance(included, str) or looked > MAX_ENTRIES:
                 texts.append(entry)
-            elif canonicalize_name(included) not in names:
-                names.append(canonicalize_name(included))
+            elif (plain := canonicalize_name(included)) not in names:
+                names.add(plain)
+                pending.append(plain)
+            if looked > MAX_ENTRIES:
+                return texts
     return texts
 
 

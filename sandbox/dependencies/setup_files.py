@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from configparser import Error as ConfigError
+from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
@@ -22,8 +23,10 @@ from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
 LITERAL_DEPTH = 20  # of lists that are added to lists
+MAX_LOOKS = 50_000  # at parts of literals of one file: sums of empty lists grow fast, too
+_MAX_BRACES = 2_000  # Python's parser takes time for each expression of an f-string by its place in the string
 
-_EXTRA = re.compile(r"""\s*(?:;|\band)\s*\(?extra == ['"]([A-Za-z0-9._-]{1,100})['"]\)?\s*$""")
+_EXTRA = re.compile(r"""(?:;|\band)\s*\(?extra == ['"]([A-Za-z0-9._-]{1,100})['"]\)?\s*$""")
 _KEYWORDS = {"install_requires": Role.RUNTIME, "tests_require": Role.TEST, "setup_requires": Role.BUILD}
 
 
@@ -48,7 +51,7 @@ def read_pkg_info(collection: Collection) -> None:
     by_extra: dict[str, list[str]] = {}
     for text in re.findall(r"^Requires-Dist: (.{1,1000})$", head, re.MULTILINE):
         extra = _EXTRA.search(text)
-        by_extra.setdefault(extra[1] if extra else "", []).append(_EXTRA.sub("", text))
+        by_extra.setdefault(extra[1] if extra else "", []).append(_EXTRA.sub("", text).rstrip())
     collection.add(by_extra.pop("", []), Role.RUNTIME, "PKG-INFO")
     for name, texts in by_extra.items():
         add_extra(collection, name, texts, f"PKG-INFO: extra {name}")
@@ -57,7 +60,7 @@ def read_pkg_info(collection: Collection) -> None:
 def read_setup_py(collection: Collection) -> None:
     """Add the literal lists of the call of `setup()`."""
     tree = parse_python(collection, "setup.py")
-    names = dict(_find_assignments(tree))
+    names = _Names(dict(_find_assignments(tree)))
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_of_call(node) == "setup"):
         for keyword in call.keywords:
             origin = f"setup.py: {keyword.arg}"
@@ -71,8 +74,16 @@ def read_setup_py(collection: Collection) -> None:
                 _add_extras(collection, keyword.value, names)
 
 
-def _add_extras(collection: Collection, value: ast.expr, names: Mapping[str, ast.expr]) -> None:
-    node = names.get(value.id) if isinstance(value, ast.Name) else value
+@dataclass
+class _Names:
+    """What names of a file stand for, and how many more parts of literals are looked at."""
+
+    values: Mapping[str, ast.expr]
+    left: int = MAX_LOOKS
+
+
+def _add_extras(collection: Collection, value: ast.expr, names: _Names) -> None:
+    node = names.values.get(value.id) if isinstance(value, ast.Name) else value
     if not isinstance(node, ast.Dict):
         return collection.refuse("computed", RefusalReason.SYNTAX, "setup.py: extras_require")
     for key, texts in zip(node.keys, node.values, strict=True):
@@ -104,9 +115,12 @@ def list_lines(text: str) -> list[str]:
 
 def parse_python(collection: Collection, path: str) -> ast.Module:
     try:
+        text = collection.load_text(path)
+        if text.count("{") > _MAX_BRACES:
+            raise ValueError("too many braces")
         with warnings.catch_warnings():  # of its escapes and comparisons: they are the repository's own affair
             warnings.simplefilter("ignore")
-            return ast.parse(collection.load_text(path))
+            return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the parser's stack is bounded: MemoryError
         collection.refuse(path, RefusalReason.SYNTAX, path)
         return ast.Module(body=[], type_ignores=[])
@@ -122,9 +136,7 @@ def _find_assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
             yield node.targets[0].id, node.value
 
 
-def _add_literal(
-    collection: Collection, node: ast.expr, names: Mapping[str, ast.expr], role: Role, origin: str
-) -> None:
+def _add_literal(collection: Collection, node: ast.expr, names: _Names, role: Role, origin: str) -> None:
     texts = _literal_texts(node, names, 0)
     if texts is None:
         collection.computed |= role is Role.RUNTIME
@@ -133,22 +145,26 @@ def _add_literal(
         collection.add(texts, role, origin)
 
 
-def _literal_texts(node: ast.expr | None, names: Mapping[str, ast.expr], depth: int) -> list[str] | None:
+def _literal_texts(node: ast.expr | None, names: _Names, depth: int) -> list[str] | None:
     """The strings of a literal list, of names of such lists, and of sums of them; None for anything else."""
-    if depth > LITERAL_DEPTH:
+    names.left -= 1
+    if depth > LITERAL_DEPTH or names.left < 0:
         return None
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return [line for line in node.value.split("\n") if line.strip()]
     if isinstance(node, ast.Name):
-        return _literal_texts(names.get(node.id), names, depth + 1)
+        return _literal_texts(names.values.get(node.id), names, depth + 1)
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        return _join_texts(node.elts, {}, depth)
+        inside = _Names({}, names.left)  # a name in a list stands for one text, which is not looked for
+        found = _join_texts(node.elts, inside, depth)
+        names.left = inside.left
+        return found
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _join_texts([node.left, node.right], names, depth)
     return None
 
 
-def _join_texts(nodes: Sequence[ast.expr], names: Mapping[str, ast.expr], depth: int) -> list[str] | None:
+def _join_texts(nodes: Sequence[ast.expr], names: _Names, depth: int) -> list[str] | None:
     """The strings of all nodes; None as soon as one has none or they are too many: sums of sums grow fast."""
     texts: list[str] = []
     for node in nodes:

@@ -24,6 +24,8 @@ RUN_TOKEN = "<run>"  # noqa: S105  # a placeholder, no secret
 ARTIFACT_TOKEN = "<artifact>"  # noqa: S105
 
 MAX_PROBES = 32
+MAX_TIMEOUT_S = 7 * 86_400.0
+"""Of a check, and of a service until it is ready: also of a file of a repository, which may say `inf`."""
 MARGIN_S = 30.0
 """How much longer the launch itself may take than its phases, for what lies between them."""
 
@@ -251,7 +253,7 @@ class Check(Model):
     argv: tuple[str, ...] = Field(min_length=1)
     cwd: str = "."
     env: dict[str, str] = Field(default_factory=dict)
-    timeout_s: PositiveFloat = 300.0
+    timeout_s: PositiveFloat = Field(default=300.0, le=MAX_TIMEOUT_S)
     limits: Limits = Limits()
     jobs: Jobs | None = None
     requires: tuple[CheckId, ...] = ()

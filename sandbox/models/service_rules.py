@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints
 
-from sandbox.models.checks import Limits
+from sandbox.models.checks import MAX_TIMEOUT_S, Limits
 from sandbox.models.ids import CheckId
 from sandbox.models.model import Model
 
@@ -34,7 +34,7 @@ class ServiceRule(Model):
     argv: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     ready: tuple[str, ...] = Field(min_length=1)
-    ready_s: PositiveFloat = 60.0
+    ready_s: PositiveFloat = Field(default=60.0, le=MAX_TIMEOUT_S)
     port: int = Field(ge=1024, le=65535)
     limits: ServiceLimits = ServiceLimits()
     checks: tuple[CheckId, ...] = ()

@@ -141,10 +141,12 @@ def add_suggested_parts(profile: Profile, parts: Iterable[SuggestedPart]) -> Pro
 def _extend(
     profile: Profile, checks: Sequence[Check], packages: Sequence[str], services: Sequence[ServiceRule] = ()
 ) -> Profile:
-    """Raises: ValueError for a check id or service that the profile has already, and for checks that cannot be
-    ordered.
+    """Raises: ValueError for a check id or service that the profile has already, for checks that cannot be ordered, and
+    for those that launch an application.
     """
     require_plain_ids(checks)
+    if launches := [check.id for check in checks if check.launch is not None]:
+        raise ValueError(f"the check '{launches[0]}' has 'launch': only a profile launches an application")
     ids = [c.id for c in (*profile.checks, *checks)]
     if taken := sorted({name for name in ids if ids.count(name) > 1}):
         raise ValueError(f"the profile '{profile.name}' already has {', '.join(taken)}")

@@ -72,5 +72,5 @@ def _is_for_us(architectures: str | None) -> bool:
 
 def _is_in_usual_build(profiles: str) -> bool:
     """Whether no build profile has to be chosen for it: `<!nocheck>`, but not `<cross>`."""
-    groups = re.findall(r"<([^>]*)>", profiles)
+    groups = re.findall(r"<([^<>]*)>", profiles)  # a `<` in it would be looked at again for each
     return not groups or any(all(word.startswith("!") for word in group.split()) for group in groups)

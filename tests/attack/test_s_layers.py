@@ -1,4 +1,4 @@
-"""THREATS S19, S148, S161: hostile packages, and the layers of checks. Real guests, and an index of the test's own."""
+"""THREATS S19, S148, S161, S186: hostile packages, layers of checks. Real guests, and an index of the test's own."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from devtools.guests import remove_guests_of
 from devtools.mounts import small_file_system
 from sandbox.attack.harness.package_index import PackageIndex, serve_packages
 from sandbox.attack.harness.package_runs import PROFILE, PROJECT, REACH
+from sandbox.config import LayerSettings
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.deleted_open import OpenFiles
 from sandbox.models import Actor, Check, CheckRun, Limits, Permission, Verdict
 from sandbox.store import layers
+from sandbox.store.home import Home
 from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.checks import descriptions, layer_builds
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.run import build_room_recorder
 from sandbox.workbench.checks.step_rooms import open_step_room, run_step
 from sandbox.workbench.controller.services import build_services
+from sandbox.workbench.reconciling.unused_layers import choose_unused
 from tests.attack.layer_bench import LayerBench, open_bench
 from tests.docker.conftest import image_digest
 from tests.unit.conftest import refused
@@ -376,3 +379,36 @@ def test_s148_no_repository_chooses_the_versions_of_another_one(bench: Bench) ->
     assert bench.run(files, "own").verified
     again = bench.run({"more": "x"}, "stranger")
     assert (again.verified, again.runs[0].layers) == (False, stranger.runs[0].layers)
+
+
+_BUILD_WITH_HOLES = """
+import glob, zipfile
+def build_wheel(folder, config=None, metadata=None):
+    (modules,) = glob.glob("/workspace/layer/lib/python3*/site-packages")
+    for number in range(COUNT):
+        with open(f"{modules}/hole{number}", "wb") as file:
+            file.truncate((8 << 30) - 1)
+    with zipfile.ZipFile(folder + "/evil-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("evil.py", "")
+        wheel.writestr("evil-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: evil\\nVersion: 1\\n")
+        wheel.writestr("evil-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("evil-1.dist-info/RECORD", "evil.py,,\\n")
+    return "evil-1-py3-none-any.whl"
+"""
+
+
+@pytest.mark.parametrize("holes", [3, 0], ids=["holes", "control"])
+def test_s186_a_layer_that_seems_to_be_large_does_not_drive_others_out(bench: Bench, holes: int) -> None:
+    """24 GiB in holes, where all layers may have 20 GiB. Control: without them its layer is there, and used."""
+    bench.registry.add("good", "1", {"good.py": ""})
+    assert bench.run({"pyproject.toml": PROJECT.replace("evil", "good"), "use.py": "import good\n"}, "good").verified
+    bench.registry.add_source("evil", "1", {"backend.py": _BUILD_WITH_HOLES.replace("COUNT", str(holes))})
+    files = {"pyproject.toml": PROJECT, "use.py": "import evil\n"}
+    if holes:
+        with refused(ErrorCode.POLICY_VIOLATION):
+            bench.run(files)
+    else:
+        assert bench.run(files).verified
+    store = layers.LayerStore(Home(bench.home))
+    assert list(choose_unused(store, LayerSettings())) == []
+    assert len(bench.trees) == (1 if holes else 2)

@@ -1,5 +1,5 @@
-"""THREATS S21 and S23: files of a repository that ask for more than checks may have, or exhaust their reader; folders
-that decide what a gate asks.
+"""THREATS S21, S23 and S185: files of a repository that ask for more than checks may have, hide what they ask for, or
+exhaust their reader; folders that decide what a gate asks.
 
 The control of each: what an ordinary tool makes of the same file.
 """
@@ -7,6 +7,7 @@ The control of each: what an ordinary tool makes of the same file.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,14 +16,17 @@ from pathlib import Path, PurePosixPath
 import pytest
 import yaml
 
+from devtools.command import Command
 from devtools.host_speed import slowness
 from sandbox.engine.create_options import is_protected_variable
 from sandbox.errors import ErrorCode
 from sandbox.models import Limits
-from sandbox.profiles.suggested_checks import read_suggested_projects
+from sandbox.profiles import Profile
+from sandbox.profiles.suggested_checks import add_suggested_file, read_suggested_projects
 from sandbox.suggestions import json_comments, untrusted_yaml
 from sandbox.suggestions.draft import TIMEOUT_S
 from sandbox.suggestions.reading import Suggestions, read_suggestions
+from sandbox.text import one_line
 from tests.unit.conftest import Upstream, initialised, refused
 from tests.unit.desk import Desk
 
@@ -77,6 +81,7 @@ HEAVY = {
     "dots": ("mise.toml", "a." * 32_000 + "b = 1"),
     "dependencies": ("debian/control", "Build-Depends: " + "a1," * 20_000),
     "spaces": ("debian/control", "Build-Depends: a1" + " " * 60_000 + "("),
+    "build profiles": ("debian/control", "Build-Depends: a1 " + "<" * 64_000),
     "tools": (".tool-versions", "a 1\n" * 16_000),
 }
 
@@ -184,6 +189,66 @@ def test_s21_a_text_of_a_file_cannot_hide_what_is_trusted() -> None:
     assert json_comments.loads('{"a": "\\u202e"}') == {"a": "\u202e"}, "the control: the reader itself keeps it"
 
 
+HIDDEN = """
+[[check]]
+id = "lint"
+label = "Lint"
+argv = ["sh", "-c", "make lint \\u001b]0;|| true #\\u0007"]
+[[check]]
+id = "unit"
+label = "Unit tests"
+argv = ["make", "<what>"]
+timeout_s = 7
+[check.env]
+MAKEFLAGS = "-n"
+[[check.parameter]]
+name = "what"
+pattern = ".*"
+default = ["te\\u0455t"]
+[[service]]
+name = "db"
+image = "redis"
+ready = ["sh", "-c", "./anything\\u200b"]
+port = 6379
+env = { SEED = "\\u001b[8mseed" }
+[[project]]
+name = "own"
+subpath = "own"
+profile = "make"
+env = { MODE = "\\u001b[8mfast" }
+"""
+WORKFLOW = 'jobs: {a: {steps: [{run: "make test\\ufe0f"}]}}'
+
+
+@pytest.mark.slow
+def test_s185_all_that_is_trusted_is_shown(upstream: Upstream, tmp_path: Path) -> None:
+    """Words that a terminal hides, and what changes a check: variables, what stands for a parameter, time. Also of a
+    service and a project, and of a workflow. The control: the way in which other texts are shown drops these words.
+    """
+    upstream.write("Makefile", b"test:\n\tfalse\n")
+    upstream.write(".sandbox/checks.toml", HIDDEN.encode())
+    upstream.write(".github/workflows/a.yml", WORKFLOW.encode())
+    upstream.commit()
+    desk = Desk(upstream, tmp_path / "home")
+    with desk.workbench:
+        argv = desk.workbench.suggestion(desk.repo_id).checks[0].argv
+    assert "true" not in one_line(shlex.join(argv)), "void: the words are not hidden"
+    assert one_line("test\ufe0f") == "test", "void: the character is not hidden"
+    shown = Command(desk.home)("trust", desk.repo_id).stdout
+    for text in (
+        "sh -c 'make lint \\u{1b}]0;|| true #\\u{7}'",
+        "timeout_s = 7",
+        'env = {"MAKEFLAGS": "-n"}',
+        "te\u0455t",
+        "[not all ASCII]",
+        "./anything\\u{200b}",
+        'env = {"SEED": "\\\\u001b[8mseed"}',
+        "MODE=\\u{1b}[8mfast",
+        "make 'test\\u{fe0f}'",
+    ):
+        assert text in shown, (text, shown)
+
+
 def _argvs(found: Suggestions) -> list[tuple[str, ...]]:
     return [check.argv for part in found.parts for check in part.checks]
 
@@ -209,6 +274,20 @@ def test_s21_a_suggested_check_cannot_take_the_name_of_a_check_of_a_project(upst
             with refused(ErrorCode.INVALID_INPUT):
                 use(name)
         assert "true" not in use("lint")["api.test"]
+
+
+@pytest.mark.parametrize(
+    "text", ["timeout_s = inf\n", "timeout_s = 1e300\n", "[check.launch]\nready = { port = 80 }\n", ""]
+)
+def test_s21_a_suggested_check_that_never_ends_or_launches_an_application_is_refused(text: str) -> None:
+    """`inf` ended the run with an error of ours. Control: without that it is used."""
+    profile = Profile(name="p", label="p", image="base")
+    content = f'[[check]]\nid = "x"\nlabel = "x"\nargv = ["true"]\n{text}'.encode()
+    if not text:
+        assert [check.id for check in add_suggested_file(profile, content, PurePosixPath("/w")).checks] == ["x"]
+        return
+    with refused(ErrorCode.INVALID_INPUT):
+        add_suggested_file(profile, content, PurePosixPath("/w"))
 
 
 PROJECT = '[[project]]\nname = "own"\nsubpath = "{}"\nprofile = "make"\n'

@@ -13,7 +13,7 @@ from sandbox.gate import DeliveryStep
 from sandbox.git.scratch_trees import compute_tree_id
 from sandbox.models import Change, DiffFile, Repository, Task, TaskOptions
 from sandbox.store.records import find_repository, find_task
-from sandbox.text import escape_invisible, escape_path
+from sandbox.text import escape_path, note_ascii, spell_out
 from sandbox.workbench.approvals import chosen_profile
 from sandbox.workbench.checks import gate
 from sandbox.workbench.checks.layers import MissingLayer, find_missing_layers, find_owner_tree
@@ -142,7 +142,7 @@ def build_question(services: Services, tool: str, arguments: Mapping[str, Any], 
 
 
 def _describe_repository(repository: Repository) -> str:
-    return f"repository: {repository.id}, remote {_spell_out(repository.remote_url)}"
+    return f"repository: {repository.id}, remote {spell_out(repository.remote_url)}"
 
 
 def _about_repository(
@@ -155,7 +155,7 @@ def _about_repository(
         commit = find_owner_tree(services, repository.id)[1].commit
         return [
             _describe_repository(repository),
-            f"branch: {_spell_out(repository.default_branch)}, commit {commit[:12]}",
+            f"branch: {spell_out(repository.default_branch)}, commit {commit[:12]}",
             *_package_lines(services, repository.id),
         ]
     return []
@@ -165,12 +165,12 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
     repository = find_repository(services.home, task.repo_id)
     about = [
         _describe_repository(repository),
-        f"branch: {_spell_out(task.branch)}, commit {task.head_commit[:12]}",
+        f"branch: {spell_out(task.branch)}, commit {task.head_commit[:12]}",
     ]
     if task.profile is not None:
-        about.append(f"profile: {_spell_out(task.profile)}, chosen for this task")
+        about.append(f"profile: {spell_out(task.profile)}, chosen for this task")
     if tool == OPENING:
-        about.append(f"pull request: into {_spell_out(task.base_branch)}")
+        about.append(f"pull request: into {spell_out(task.base_branch)}")
     if tool in SENDING:
         sent = status.list_committed_files(services.repositories, task)
         about.append(_verification_line(services, task))
@@ -178,7 +178,7 @@ def _about_task(services: Services, tool: str, task: Task) -> list[str]:
         reasons = find_reasons_to_ask(services, task, rule) if rule else ()
         return [
             *about,
-            *(f"asked because: {_spell_out(reason)}" for reason in reasons),
+            *(f"asked because: {spell_out(reason)}" for reason in reasons),
             *_file_lines("sends", sent),
             *_risk_lines(services.policies, task, sent),
             *_intermediate_lines(services.repositories, services.policies, task, sent),
@@ -216,8 +216,8 @@ def _package_lines(services: Services, owner_id: str) -> list[str]:
         hosts = ", ".join(str(host.destination) for host in found.hosts)
         lines.append(f"fetches {ecosystem} packages from {hosts}")
         lines.append(f"asked for by manifests: {len(plan.wanted)}, and what they depend on")
-        lines += [f"  {_spell_out(text)}" for text in plan.wanted]
-        lines += [f"not used: {_spell_out(entry.text)} ({entry.reason.value})" for entry in plan.refused]
+        lines += [f"  {spell_out(text)}" for text in plan.wanted]
+        lines += [f"not used: {spell_out(entry.text)} ({entry.reason.value})" for entry in plan.refused]
     return lines or ["it fetches no packages: those that it asks for are there"]
 
 
@@ -272,21 +272,12 @@ def _argument_lines(name: str, value: Any) -> list[str]:
     """The complete value: a person can only approve what is shown."""
     lines = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split("\n")
     return (
-        [f"  {name}: {_spell_out(lines[0])}"]
+        [f"  {name}: {spell_out(lines[0])}"]
         if len(lines) == 1
-        else [f"  {name}:", *(f"    | {_spell_out(x)}" for x in lines)]
+        else [f"  {name}:", *(f"    | {spell_out(x)}" for x in lines)]
     )
 
 
-def _spell_out(text: str) -> str:
-    """The complete text, with a note if it has non-ASCII letters that may look like others."""
-    return escape_invisible(text) + _ascii_note(text)
-
-
 def _spell_out_path(path: str) -> str:
-    """As `_spell_out`; in a path it matters which characters only look like dots and separators."""
-    return escape_path(path) + _ascii_note(path)
-
-
-def _ascii_note(text: str) -> str:
-    return "" if text.isascii() else "  [not all ASCII]"
+    """As `spell_out`; in a path it matters which characters only look like dots and separators."""
+    return escape_path(path) + note_ascii(path)

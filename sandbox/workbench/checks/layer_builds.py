@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.dependencies.ecosystems import find_steps
 from sandbox.dependencies.layer_plan import (
     ABSENT,
@@ -149,6 +150,18 @@ def require_installed(run: CheckRun, refused: Sequence[str]) -> None:
         details=run.stderr_tail[-2000:],
         hint="The last lines of the installer say why. layers.fetch = 'never' runs checks without the layer.",
     )
+
+
+def require_real_size(size: TreeSize, most_bytes: int) -> None:
+    """Raises: `policy_violation` for more bytes than the guest's disk had, which are holes: all layers share
+    `layers.max_bytes`, and one that seems to fill it would drive the others out.
+    """
+    if size.bytes > most_bytes:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The tree says that it has {format_bytes(size.bytes)}, and its disk had {format_bytes(most_bytes)}",
+            hint="A package of it wrote files with holes. None of its packages was used.",
+        )
 
 
 def list_lacking(folder: Path, plan: LayerPlan) -> tuple[RefusedEntry, ...]:
@@ -289,6 +302,7 @@ def _install(
         if incomplete:
             watch.building(f"Built without an extension, which does not compile: {', '.join(incomplete)}")
         with _take_built(services, room, directories.workspace / steps.built) as (built, size):
+            require_real_size(size, check.limits.disk_bytes)
             layer = Layer(
                 key=key,
                 ecosystem=request.rule.ecosystem,

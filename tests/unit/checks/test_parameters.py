@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from sandbox.checks.parameters import fill_parameters
@@ -76,3 +79,14 @@ def test_a_path_from_the_top_is_one_from_the_folder_of_the_check() -> None:
     assert fill_parameters(check, ["./..."]).argv == ("pytest", "./...")
     with refused(ErrorCode.INVALID_INPUT):
         fill_parameters(check.model_copy(update={"cwd": "api"}), ["api/-p"])
+
+
+def test_a_pattern_that_takes_very_long_matches_nothing() -> None:
+    """A repository may suggest it, and name a test for it. Control: Python's own matcher does not end."""
+    pattern, name = "(?:a|a?b?)+c", "a" * 40
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run([sys.executable, "-c", f"import re; re.fullmatch({pattern!r}, {name!r})"], timeout=2, check=True)
+    check = build(["pytest", "<tests>"], {"name": "tests", "pattern": pattern, "many": True})
+    with refused(ErrorCode.INVALID_INPUT):
+        fill_parameters(check, [name])
+    assert fill_parameters(check, ["aac"]).argv == ("pytest", "aac")

@@ -5,7 +5,7 @@ import io
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.parser import Parser
 from importlib import import_module
 from pathlib import Path
@@ -191,3 +191,87 @@ def test_wheels_are_downloaded_by_their_hash_and_the_rest_is_left_for_pip(
     choose.download_wheels(index)
     assert Path("resolved.txt").read_text() == lines["b"] + lines["c"] + lines["d"]
     assert {path.name: path.read_bytes() for path in Path("wheels").iterdir()} == {"a-1-py3-none-any.whl": b"1"}
+
+
+PKG_INFO = "Metadata-Version: 2.1\nName: p\nVersion: 1\n"
+
+
+def damage_zip(path: Path, changes: dict[tuple[bytes, int], bytes]) -> Path:
+    """An archive with other bytes at an offset from each header."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("p-1/PKG-INFO", PKG_INFO * 50)
+    content = bytearray(path.read_bytes())
+    for (header, offset), other in changes.items():
+        at = content.index(header) + offset
+        content[at : at + len(other)] = other
+    path.write_bytes(content)
+    return path
+
+
+HOSTILE_SOURCES: dict[str, Callable[[Path], Path]] = {
+    "a build system that is no table": lambda folder: write_source(
+        folder / "p-1.tar.gz", {"PKG-INFO": PKG_INFO, "pyproject.toml": "build-system = 1\n"}
+    ),
+    "brackets without end": lambda folder: write_source(
+        folder / "p-1.tar.gz", {"PKG-INFO": PKG_INFO, "pyproject.toml": "x = " + "[" * 5_000}
+    ),
+    "brackets of a marker": lambda folder: write_source(
+        folder / "p-1.tar.gz", {"PKG-INFO": f"{PKG_INFO}Requires-Dist: x; {'(' * 3_000}os_name == 'a'{')' * 3_000}\n"}
+    ),
+    "damaged": lambda folder: damage_zip(folder / "p-1.zip", {(b"PKG-INFO", 8): b"\xff" * 12}),
+    "of an unknown method": lambda folder: damage_zip(
+        folder / "p-1.zip", {(b"PK\x03\x04", 8): b"\x63\0", (b"PK\x01\x02", 10): b"\x63\0"}
+    ),
+    "with a password": lambda folder: damage_zip(
+        folder / "p-1.zip", {(b"PK\x03\x04", 6): b"\x01", (b"PK\x01\x02", 8): b"\x01"}
+    ),
+}
+
+
+@pytest.mark.parametrize("write", HOSTILE_SOURCES.values(), ids=HOSTILE_SOURCES)
+def test_a_source_distribution_that_cannot_be_read_is_not_offered_and_ends_no_fetch(
+    programs: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], Path]
+) -> None:
+    """Control: a usual one is."""
+    choose, sources = programs
+    chooser = choose.Chooser(sources.Index({"UV_DEFAULT_INDEX": "http://127.0.0.1:9"}), "2026-01-01T00:00:00Z")
+    Path("served").mkdir()
+    usual = write_source(Path("served/p-0.tar.gz"), {"PKG-INFO": f"{PKG_INFO}Requires-Dist: a\n"})
+    hostile = write(Path("served"))
+    monkeypatch.setattr(choose, "open_url", lambda url: io.BytesIO(Path(url).read_bytes()))
+
+    def release(path: Path) -> object:
+        return sources.read_release({"filename": path.name, "url": path.name, "hashes": {}}, str(path), "p")
+
+    assert chooser.describe(release(usual)) == ["a", "setuptools", "wheel"]
+    assert chooser.describe(release(hostile)) is None
+
+
+def test_an_archive_that_unpacks_without_end_is_read_no_further(
+    programs: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: with room for it, the metadata behind it is found."""
+    _, sources = programs
+    path = write_source(Path("p-1.tar.gz"), {"large": "x" * 100_000, "PKG-INFO": PKG_INFO})
+    assert sources.read_metadata(path) == ["setuptools", "wheel"]
+    monkeypatch.setattr(sources, "UNPACKED_BYTES", 50_000)
+    assert sources.read_metadata(path) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "url"),
+    [
+        ("p-1-1/../../x-py3-none-any.whl", "/x"),
+        ("p-1-py3-none-any./../x.whl", "/x"),
+        ("p- 1.tar.gz", "/x"),
+        ("p-1\n.tar.gz", "/x"),
+        ("p-1.tar.gz", "http://[::1/x"),
+    ],
+)
+def test_a_row_of_an_index_that_is_no_plain_file_is_passed_over(
+    programs: tuple[ModuleType, ModuleType], file: str, url: str
+) -> None:
+    """Control: the same row with a plain name and address is a release."""
+    _, sources = programs
+    assert sources.read_release({"filename": "p-1.tar.gz", "url": "/x", "hashes": {}}, "http://127.0.0.1/p/", "p")
+    assert sources.read_release({"filename": file, "url": url, "hashes": {}}, "http://127.0.0.1/p/", "p") is None
