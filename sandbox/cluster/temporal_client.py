@@ -129,11 +129,11 @@ async def connect_client(place: ClusterAddress, runtime: Runtime, *, is_caller: 
 
 
 async def _wait_until_idle() -> None:
-    """Wait until the threads of the client library have nothing to do, for a second at most.
+    """Wait until the threads of the client library are idle, for a second at most.
 
     Theory. A request that was cut off holds the runtime until one of these threads has let go of it. If we do so
-    before, that thread is the last, ends the runtime from within, and prints a panic. Nothing tells when it has done
-    so, but it was woken before the request counts as cut off: if it sleeps whenever it is looked at, it has.
+    before, that thread is the last, ends the runtime from within, and prints a panic. The library does not tell when it
+    has done so, but it was woken before the request counts as cut off: if it sleeps at each look, it has.
     """
     ends_at, seen = time.monotonic() + _IDLE_S, 0
     while seen < _IDLE_SAMPLES and time.monotonic() < ends_at:

@@ -13,7 +13,7 @@ _REFUSALS = {
     403: ("registry_forbidden", "forbids it", f"Its operator decides what it gives away: ask for it, or {_MIRROR}"),
     451: ("registry_withheld", "withholds it for legal reasons", f"Ask for another package, or {_MIRROR}"),
 }
-_TROUBLE = "Nothing says that it lacks the package: try again later. `sandbox doctor` shows which registries answer."
+_TROUBLE = "It may have the package: try again later. `sandbox doctor` shows which registries answer."
 
 
 def explain_answer(line: str, layer: str, details: str) -> SandboxError | None:
