@@ -40,6 +40,7 @@ Description=Sockets of Space Sandbox on {home}
 [Socket]
 ListenStream={folder}/{commands}
 ListenStream={folder}/{api}
+SocketUser={user}
 SocketMode=0600
 DirectoryMode=0700
 
@@ -52,7 +53,7 @@ def make_unit(kind: str, home: Path, command: Sequence[str], user: str) -> str:
     """The text of a unit: `user` and `system` are services, `socket` starts either when a command is run."""
     if kind == "socket":
         folder = _quote(str(home / FOLDER))
-        return _SOCKET.format(home=_quote(str(home)), folder=folder, commands=SOCKET, api=API_SOCKET)
+        return _SOCKET.format(home=_quote(str(home)), folder=folder, commands=SOCKET, api=API_SOCKET, user=user)
     return _SERVICE.format(
         home=_quote(str(home)),
         command=" ".join(map(_write_word, command)),

@@ -32,10 +32,10 @@ def test_a_service_ends_without_its_commands_and_is_reloaded_by_a_new_program(ki
 
 
 def test_the_sockets_are_those_that_clients_look_for() -> None:
-    text = make_unit("socket", HOME, [], "")
+    text = make_unit("socket", HOME, [], "alice")
     listed = [line.partition("=")[2] for line in text.splitlines() if line.startswith("ListenStream=")]
     assert listed == [f"{HOME}/serve/commands.sock", f"{HOME}/serve/api.sock"]
-    assert read("socket")["Socket"]["SocketMode"] == "0600"
+    assert (read("socket")["Socket"]["SocketUser"], read("socket")["Socket"]["SocketMode"]) == ("alice", "0600")
 
 
 @pytest.mark.parametrize(
