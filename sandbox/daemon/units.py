@@ -1,8 +1,8 @@
 """Units of systemd for the daemon, with the command of this installation: `sandbox serve --unit KIND` prints them.
 
 `KillMode=process`: the daemon ends, and what runs in it goes on. `ExecReload` starts the newer program after an
-upgrade. No `PrivateTmp` and the like: with namespaces of its own the daemon would run no command of a client
-(docs/serve.md).
+upgrade. `StartLimitIntervalSec`: five starts that fail are never within the 10 s of systemd's default. No `PrivateTmp`
+and the like: with namespaces of its own the daemon would run no command of a client (docs/serve.md).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _PLAIN = re.compile(r"[\w@%+=:,./$-]+")
 
 _SERVICE = """[Unit]
 Description=Space Sandbox on {home}
-Documentation=man:systemd.service(5)
 After=network-online.target docker.service
+StartLimitIntervalSec=60
+StartLimitBurst=5
 
 [Service]
 Type=notify

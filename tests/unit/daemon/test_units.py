@@ -31,6 +31,15 @@ def test_a_service_ends_without_its_commands_and_is_reloaded_by_a_new_program(ki
     assert service.get("User") == ("alice" if kind == "system" else None)
 
 
+@pytest.mark.parametrize("kind", ["user", "system"])
+def test_a_service_that_fails_at_each_start_is_given_up(kind: str) -> None:
+    """By default systemd counts five starts in 10 s, which a start of a second and a pause of two never reach."""
+    unit, service = read(kind)["Unit"], read(kind)["Service"]
+    starts, pause_s = int(unit["StartLimitBurst"]), int(service["RestartSec"])
+    longest_start_s = 8  # with a mistake in config.toml, on a machine that is ten times slower
+    assert starts * (pause_s + longest_start_s) < int(unit["StartLimitIntervalSec"])
+
+
 def test_the_sockets_are_those_that_clients_look_for() -> None:
     text = make_unit("socket", HOME, [], "alice")
     listed = [line.partition("=")[2] for line in text.splitlines() if line.startswith("ListenStream=")]
