@@ -122,7 +122,7 @@ def _print_unit(invocation: Invocation, kind: str, options: list[str]) -> int:
         Home(home).prepare()
         folder_of(home).mkdir(mode=0o700, exist_ok=True)
     command = [sys.executable, "-I", "-m", "sandbox", "--home", str(home), "serve", *options]
-    text = make_unit(kind, home, command, system_user(os.environ).user)
+    text = make_unit(kind, home, command, system_user(os.environ).user, os.environ)
     invocation.emit({"unit": text}, lambda: click.echo(text, nl=False))
     return 0
 
