@@ -57,6 +57,7 @@ whole machine without hardware support takes hours.
 _SHORT = {
     Column.PROCESSES: "pids",
     Column.KILL: "kill",
+    Column.UNITS: "units",
     Column.CONTRACT: "contract",
     Column.MAIN_JOB: "job",
     Column.TASK_LIFE: "task",

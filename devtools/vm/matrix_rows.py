@@ -25,6 +25,7 @@ class Column(StrEnum):
     DISK = "disk"
     OUTPUT = "output"
     KILL = "kill and reconcile"
+    UNITS = "units of systemd"
     CONTRACT = "executor contract"
     ATTACKS = "attacks"
 

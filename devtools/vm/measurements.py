@@ -26,6 +26,7 @@ from devtools.kills import plain_git
 from devtools.vm.guest_limits import PROFILE, SCENARIOS
 from devtools.vm.matrix_rows import Column
 from devtools.vm.row_results import Cell, Facts, Outcome, format_line
+from devtools.vm.service_units import ServiceUnits
 from sandbox import attack
 from sandbox.engine.connection import connect
 from sandbox.engine.container import list_containers
@@ -154,6 +155,18 @@ def measure_kill(stage: Stage) -> str:
     return _expect(not left and run.verdict is Verdict.PASSED, seen)
 
 
+def measure_units(stage: Stage) -> str:
+    """The units that `sandbox serve --unit` prints, for a home whose name systemd has to read as it is."""
+    other = Stage(stage.folder / "a b%c$d")
+    other.prepare()
+    units = ServiceUnits(other.home, stage.source("limits"))
+    try:
+        units.measure()
+    except RuntimeError as error:
+        raise _Unexpected("; ".join([*units.seen, str(error)])) from error
+    return "; ".join(units.seen)
+
+
 def measure_contract(stage: Stage) -> str:
     """The contract of executors, on the guest of a task and on a fresh one."""
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-rs"]
@@ -214,6 +227,7 @@ MEASUREMENTS: Mapping[Column, Callable[[Stage], str]] = {
     Column.TASK_LIFE: measure_task_life,
     **_LIMITS,
     Column.KILL: measure_kill,
+    Column.UNITS: measure_units,
     Column.CONTRACT: measure_contract,
     Column.ATTACKS: measure_attacks,
 }

@@ -41,7 +41,13 @@ wait_for_engine() {
 start_engine() {
   local run image
   case "$ENGINE" in
-    docker) export DOCKER_HOST=unix:///run/docker.sock ;;
+    docker)
+      export DOCKER_HOST=unix:///run/docker.sock
+      if [[ $RUNS_AS != root ]]; then # for its user units
+        loginctl enable-linger "$RUNS_AS"
+        wait_for_socket "/run/user/$(id -u "$RUNS_AS")/bus"
+      fi
+      ;;
     podman)
       setsid podman system service --time=0 unix:///run/podman.sock >&2 &
       export DOCKER_HOST=unix:///run/podman.sock

@@ -43,7 +43,7 @@ _STOP_S = 30.0
 @click.option(
     "--unit",
     type=click.Choice(["user", "system", "socket"]),
-    help="Only print a unit for systemd, for this home and with the options above.",
+    help="Only print a unit for systemd, for this home and with the options above; socket also makes the home.",
 )
 @click.option("--status", "shows", is_flag=True, help="Only say which daemon serves this home.")
 @click.option("--stop", "stops", is_flag=True, help="Only end the daemon that serves this home.")
@@ -110,14 +110,19 @@ def _list_options(address: str | None, token_file: Path | None, approvals: str) 
 
 
 def _print_unit(invocation: Invocation, kind: str, options: list[str]) -> int:
-    from sandbox.daemon.units import make_unit  # noqa: PLC0415 - lazy: `--help` stays fast
+    from sandbox.daemon.place import folder_of  # noqa: PLC0415 - lazy: `--help` stays fast
+    from sandbox.daemon.units import make_unit  # noqa: PLC0415 - as above
+    from sandbox.store.home import Home  # noqa: PLC0415 - as above
     from sandbox.workbench.controller.callers import system_user  # noqa: PLC0415 - as above
 
     if kind == "socket" and options:
         raise click.UsageError(f"{options[0]} is for the service that the socket starts: --unit user or --unit system.")
     home = _home(invocation)
+    if kind == "socket":  # systemd would make them as root
+        Home(home).prepare()
+        folder_of(home).mkdir(mode=0o700, exist_ok=True)
     command = [sys.executable, "-I", "-m", "sandbox", "--home", str(home), "serve", *options]
-    text = make_unit(kind, home, command, system_user(os.environ).user)
+    text = make_unit(kind, home, command, system_user(os.environ).user, os.environ)
     invocation.emit({"unit": text}, lambda: click.echo(text, nl=False))
     return 0
 

@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,8 +21,12 @@ from sandbox.lazy_dataclass import dataclass
 _CREDENTIALS = struct.Struct("3i")
 _NAMESPACES = ("mnt", "net", "pid", "user", "uts", "ipc", "cgroup")
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
-_COMPARED = ("Uid", "Gid", "Groups", *_CAPABILITIES, "NoNewPrivs", "Seccomp", "Seccomp_filters")
+_COMPARED = ("Uid", "Gid", *_CAPABILITIES, "NoNewPrivs", "Seccomp", "Seccomp_filters")
 """Filters add up, so a process that has more of them than we is more confined (Linux 5.9 counts them)."""
+
+_WAKE_ALARM = 1 << 35
+"""Since version 254 systemd gives CAP_WAKE_ALARM, which wakes a sleeping host, to logins at a seat and to the manager
+of a user's units, which leaves it inheritable for them. A login over ssh has nothing of it."""
 
 SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
 
@@ -55,7 +60,15 @@ def find_difference(connection: socket.socket, peer: PeerProcess) -> str:
         return "that it cannot be examined"
     if not _still_runs(connection):
         return "that it has ended"  # another process may have its id by now
-    return next((f"its {name}" for name, value in ours.items() if theirs.get(name) != value), "")
+    return next((f"its {name}" for name, value in ours.items() if not _is_same(name, theirs.get(name), value)), "")
+
+
+def _is_same(name: str, theirs: object, ours: object) -> bool:
+    if name not in _CAPABILITIES or theirs == ours:
+        return theirs == ours
+    other, own = int(str(theirs), 16), int(str(ours), 16)
+    may_gain = _WAKE_ALARM if name == "CapInh" else 0  # inheritable, it permits nothing
+    return not (own & ~other & ~may_gain or other & ~own & ~_WAKE_ALARM)
 
 
 def read_status(pid: int) -> dict[str, str]:
@@ -67,6 +80,7 @@ def read_status(pid: int) -> dict[str, str]:
 def _describe(pid: int) -> dict[str, object]:
     status = read_status(pid)
     found: dict[str, object] = {name: status.get(name, "") for name in _COMPARED}
+    found["Groups"] = _list_groups(status)
     for name in _NAMESPACES:
         with suppress(FileNotFoundError):  # a kernel without this kind
             found[f"{name} namespace"] = str(Path(f"/proc/{pid}/ns/{name}").readlink())
@@ -75,6 +89,11 @@ def _describe(pid: int) -> dict[str, object]:
     with suppress(OSError):  # no security module, or one without this file
         found["security label"] = Path(f"/proc/{pid}/attr/current").read_bytes()
     return found
+
+
+def _list_groups(status: Mapping[str, str]) -> frozenset[str]:
+    """All groups, the effective one included: of root, a login lists it among the others, and systemd does not."""
+    return frozenset([*status.get("Groups", "").split(), *status.get("Gid", "").split()[1:2]])
 
 
 def _still_runs(connection: socket.socket) -> bool:

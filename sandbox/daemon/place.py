@@ -211,7 +211,8 @@ class Inherited:
     """What systemd, or our previous program, handed over: sockets by the last part of their path, and the lock.
 
     A TCP socket has the name ''. The protocol is sd_listen_fds(3); the variables are removed. `activated`: the names of
-    those sockets that the service manager made; our previous program passes on which they are.
+    those sockets that the service manager made; our previous program passes on which they are. Those are listened at
+    again, for the kernel to name our user to clients, which trust no other one: systemd listens as root.
     """
 
     def __init__(self, environ: os._Environ[str]) -> None:
@@ -231,6 +232,7 @@ class Inherited:
                 name = name.rpartition("/")[2]
                 self.sockets[name] = found
                 if mark != _OURS:
+                    found.listen(_BACKLOG)
                     self.activated.add(name)
             else:
                 self.lock = fd

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from pwd import getpwuid
 
 from devtools.command import Command
 
@@ -31,3 +33,13 @@ def test_the_unit_of_sockets_has_no_options(tmp_path: Path) -> None:
     ended = sandbox("serve", "--unit", "socket", "--http", "127.0.0.1:8765")
     assert ended.code != 0
     assert "--unit user" in ended.stderr
+
+
+def test_the_folder_of_the_sockets_is_made_by_their_user_and_not_by_systemd(tmp_path: Path) -> None:
+    sandbox = Command(tmp_path / "home")
+    assert sandbox("serve", "--unit", "system").code == 0
+    assert not (tmp_path / "home").exists(), "the control"
+    text = sandbox.ok("serve", "--unit", "socket")["unit"]
+    assert (tmp_path / "home/serve").stat().st_mode & 0o777 == 0o700
+    assert f"SocketUser={getpwuid(os.getuid()).pw_name}\n" in text
+    assert sandbox("list").code == 0

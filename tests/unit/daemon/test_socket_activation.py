@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,6 +111,16 @@ def test_sockets_of_a_service_manager_outlive_an_upgrade_and_the_end(
         for name in NAMES:
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(str(tmp_path / "serve" / name))  # the manager listens, and accepts nobody
+
+
+def test_clients_see_the_daemon_behind_a_socket_that_a_service_manager_made(
+    tmp_path: Path, listeners: list[socket.socket]
+) -> None:
+    """They hand their environment to their own user alone, and systemd listens as root for a user's system unit."""
+    with served(tmp_path, listeners) as process, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "serve" / SOCKET))
+        pid, uid, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        assert (pid, uid) == (process.pid, os.geteuid())
 
 
 def test_sockets_that_the_daemon_made_go_with_it_also_after_an_upgrade(tmp_path: Path) -> None:
