@@ -495,7 +495,7 @@ class ClusterSettings(_SettingsSection):
 class CheckSettings(_SettingsSection):
     """Overrides of one check of a repository. `limits`: only the named ones are overridden."""
 
-    timeout_s: PositiveFloat | None = None
+    timeout_s: PositiveFloat | None = Field(default=None, le=7 * 86_400)
     jobs: Jobs | None = None
     limits: dict[str, int | float] = Field(default_factory=dict)
 

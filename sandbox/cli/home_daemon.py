@@ -109,6 +109,19 @@ def _list_options(address: str | None, token_file: Path | None, approvals: str) 
     return words if token_file is None else [*words, "--token-file", str(token_file.absolute())]
 
 
+def _require_own(home: Path) -> None:
+    """Raises: `invalid_input` for a home that is another user's, or would lie in a folder of another user."""
+    nearest = next(place for place in (home, *home.parents) if place.exists())
+    owner = nearest.lstat().st_uid
+    if owner != os.geteuid() and (nearest == home or os.geteuid() == 0):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"Not yours: {nearest}",
+            details=f"It belongs to the user with the id {owner}.",
+            hint="Print the units of a home as its user: `sudo -u USER sandbox --home HOME serve --unit socket`.",
+        )
+
+
 def _print_unit(invocation: Invocation, kind: str, options: list[str]) -> int:
     from sandbox.daemon.place import folder_of  # noqa: PLC0415 - lazy: `--help` stays fast
     from sandbox.daemon.units import make_unit  # noqa: PLC0415 - as above
@@ -119,6 +132,7 @@ def _print_unit(invocation: Invocation, kind: str, options: list[str]) -> int:
         raise click.UsageError(f"{options[0]} is for the service that the socket starts: --unit user or --unit system.")
     home = _home(invocation)
     if kind == "socket":  # systemd would make them as root
+        _require_own(home)
         Home(home).prepare()
         folder_of(home).mkdir(mode=0o700, exist_ok=True)
     command = [sys.executable, "-I", "-m", "sandbox", "--home", str(home), "serve", *options]

@@ -13,7 +13,7 @@ from sandbox.models import Check, SuggestedPart, SuggestionNote
 from sandbox.models.model import Model
 from sandbox.text import one_line, spell_out
 
-SHOWN_OF_CHECK = frozenset({"id", "label", "argv", "cwd", "requires"})
+SHOWN_OF_CHECK = frozenset({"id", "argv", "cwd", "requires"})
 """What has a place of its own in the row of a check."""
 
 

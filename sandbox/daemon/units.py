@@ -46,8 +46,7 @@ Description=Sockets of Space Sandbox on {home}
 [Socket]
 ListenStream={folder}/{commands}
 ListenStream={folder}/{api}
-SocketUser={user}
-SocketMode=0600
+SocketMode=0666
 DirectoryMode=0700
 
 [Install]
@@ -58,16 +57,18 @@ WantedBy=sockets.target
 def make_unit(kind: str, home: Path, command: Sequence[str], user: str, environ: Mapping[str, str]) -> str:
     """The text of a unit: `user` and `system` are services, `socket` starts either when a command is run.
 
-    `environ`: of those who will run commands; a service has its locale and time zone.
+    `environ`: of those who will run commands; a service has its locale and time zone. Their folder alone keeps others
+    from the sockets, and the daemon refuses them: with `SocketUser=` systemd, as root, would give a file to the user by
+    a path in the user's own folder, where it may be a link by then.
     """
     if kind == "socket":
         folder = _quote(str(home / FOLDER))
-        return _SOCKET.format(home=_quote(str(home)), folder=folder, commands=SOCKET, api=API_SOCKET, user=user)
+        return _SOCKET.format(home=_quote(str(home)), folder=folder, commands=SOCKET, api=API_SOCKET)
     return _SERVICE.format(
         home=_quote(str(home)),
         command=" ".join(map(_write_word, command)),
         environment=_write_locale(environ),
-        user=f"User={user}\n" if kind == "system" else "",
+        user=f"User={_quote(user.removeprefix('uid '))}\n" if kind == "system" else "",
         target="multi-user.target" if kind == "system" else "default.target",
     )
 

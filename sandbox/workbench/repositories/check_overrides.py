@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, Limits
+from sandbox.models.checks import MAX_TIMEOUT_S
 from sandbox.profiles import Profile, project_of
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ def _extend_deadlines(settings: Settings, profile: Profile) -> Profile:
 
 
 def _multiply_deadline(check: Check, factor: float) -> Check:
-    return check if factor == 1.0 else check.model_copy(update={"timeout_s": check.timeout_s * factor})
+    return (
+        check if factor == 1.0 else check.model_copy(update={"timeout_s": min(check.timeout_s * factor, MAX_TIMEOUT_S)})
+    )
 
 
 def _add_packages(profile: Profile, packages: Sequence[str]) -> Profile:

@@ -81,12 +81,29 @@ def test_a_path_from_the_top_is_one_from_the_folder_of_the_check() -> None:
         fill_parameters(check.model_copy(update={"cwd": "api"}), ["api/-p"])
 
 
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        (r"(?:safe){e}", "safe{e}", "rm -rf"),
+        (r"(?!-)[\w./:\[\]-]+", "a.py::b[1]", "-x"),
+        (r"[a-z]+[0-9]{2}", "a12", "a1"),
+    ],
+    ids=["braces", "lookahead", "plain"],
+)
+def test_a_pattern_means_what_it_means_to_python(pattern: str, good: str, bad: str) -> None:
+    check = build(["x", "<tests>"], {"name": "tests", "pattern": pattern, "many": True})
+    assert fill_parameters(check, [good]).argv == ("x", good)
+    with refused(ErrorCode.INVALID_INPUT):
+        fill_parameters(check, [good, bad])
+
+
 def test_a_pattern_that_takes_very_long_matches_nothing() -> None:
     """A repository may suggest it, and name a test for it. Control: Python's own matcher does not end."""
     pattern, name = "(?:a|a?b?)+c", "a" * 40
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run([sys.executable, "-c", f"import re; re.fullmatch({pattern!r}, {name!r})"], timeout=2, check=True)
     check = build(["pytest", "<tests>"], {"name": "tests", "pattern": pattern, "many": True})
-    with refused(ErrorCode.INVALID_INPUT):
+    with refused(ErrorCode.INVALID_INPUT) as raised:
         fill_parameters(check, [name])
+    assert "takes too long" in raised.value.details
     assert fill_parameters(check, ["aac"]).argv == ("pytest", "aac")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from pwd import getpwuid
+
+import pytest
 
 from devtools.command import Command
 
@@ -41,5 +42,16 @@ def test_the_folder_of_the_sockets_is_made_by_their_user_and_not_by_systemd(tmp_
     assert not (tmp_path / "home").exists(), "the control"
     text = sandbox.ok("serve", "--unit", "socket")["unit"]
     assert (tmp_path / "home/serve").stat().st_mode & 0o777 == 0o700
-    assert f"SocketUser={getpwuid(os.getuid()).pw_name}\n" in text
+    assert "SocketMode=0666\n" in text
     assert sandbox("list").code == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_the_home_of_another_user_is_not_made(tmp_path: Path) -> None:
+    """As root one would leave folders there that are root's. Control: a home of one's own, above."""
+    for place in (tmp_path, tmp_path / "home"):
+        os.chown(tmp_path, 4242, 4242)
+        ended = Command(place)("serve", "--unit", "socket")
+        assert (ended.code, "as its user" in ended.stderr) == (2, True), ended.stderr
+        assert not (tmp_path / "home").exists()
+        assert "User=" in Command(place).ok("serve", "--unit", "system")["unit"]

@@ -58,7 +58,7 @@ def test_the_sockets_are_those_that_clients_look_for() -> None:
     text = make_unit("socket", HOME, [], "alice", {})
     listed = [line.partition("=")[2] for line in text.splitlines() if line.startswith("ListenStream=")]
     assert listed == [f"{HOME}/serve/commands.sock", f"{HOME}/serve/api.sock"]
-    assert (read("socket")["Socket"]["SocketUser"], read("socket")["Socket"]["SocketMode"]) == ("alice", "0600")
+    assert read("socket")["Socket"].get("SocketUser") is None, "systemd would give away what a link names"
 
 
 @pytest.mark.parametrize(
