@@ -15,12 +15,18 @@ from sandbox.text import one_line, spell_out
 
 SHOWN_OF_CHECK = frozenset({"id", "argv", "cwd", "requires"})
 """What has a place of its own in the row of a check."""
+_SCRIPT_MARK = f"{'':13}| "
 
 
 def show_packages(packages: Sequence[str]) -> None:
     """One line with Debian packages, if there are any."""
     if packages:
         click.echo(f"  packages  {', '.join(packages)}")
+
+
+def spell_out_lines(text: str) -> str:
+    """As `spell_out`, with a line of its own for each line of a script; a mark keeps them apart from all else."""
+    return f"\n{_SCRIPT_MARK}".join(map(spell_out, text.split("\n")))
 
 
 def show_rest(model: Model, shown: Set[str]) -> None:
@@ -60,8 +66,8 @@ def show_parts(parts: Iterable[SuggestedPart]) -> None:
         show_packages(part.packages)
         if part.env:
             click.echo("  variables for all checks")
-            show_variables(part.env, spell_out)
-        show_checks(part.checks, write=spell_out)
+            show_variables(part.env, spell_out_lines)
+        show_checks(part.checks, write=spell_out_lines)
         click.echo(f"  {part.sha256}")
 
 

@@ -9,7 +9,14 @@ import click
 from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_examples
 from sandbox.cli.person import describe_user
 from sandbox.cli.service_rows import show_services
-from sandbox.cli.suggestion_rows import SHOWN_OF_CHECK, show_notes, show_packages, show_parts, show_rest
+from sandbox.cli.suggestion_rows import (
+    SHOWN_OF_CHECK,
+    show_notes,
+    show_packages,
+    show_parts,
+    show_rest,
+    spell_out_lines,
+)
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Suggestion
 from sandbox.text import spell_out
@@ -72,7 +79,7 @@ def _show_file(found: Suggestion) -> None:
     show_packages(found.packages)
     for check in found.checks:
         after = f", after {', '.join(check.requires)}" if check.requires else ""
-        click.echo(f"  {check.id:<12} {spell_out(shlex.join(check.argv))}  (in {spell_out(check.cwd)}{after})")
+        click.echo(f"  {check.id:<12} {spell_out_lines(shlex.join(check.argv))}  (in {spell_out(check.cwd)}{after})")
         show_rest(check, SHOWN_OF_CHECK)
     show_services(found.services)
     for name, project in found.projects.items():
