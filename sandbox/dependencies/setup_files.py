@@ -43,6 +43,13 @@ def read_setup_cfg(collection: Collection) -> None:
             add_extra(collection, name, list_lines(text), f"setup.cfg: extra {name}")
 
 
+def list_published_names(collection: Collection) -> set[str]:
+    """The packages that the metadata of a source distribution asks a registry for."""
+    head = collection.load_text("PKG-INFO").partition("\n\n")[0]
+    found = re.findall(r"^Requires-Dist: ([A-Za-z0-9][A-Za-z0-9._-]{0,199})(?! *@)", head, re.MULTILINE)
+    return {canonicalize_name(name) for name in found}
+
+
 def read_pkg_info(collection: Collection) -> None:
     """Add the metadata that a source distribution carries, where the project's own lists are computed."""
     head = collection.load_text("PKG-INFO").partition("\n\n")[0]

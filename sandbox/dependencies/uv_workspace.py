@@ -24,7 +24,7 @@ from sandbox.dependencies.pyproject import (
     read_poetry,
     read_table,
 )
-from sandbox.dependencies.setup_files import read_setup_cfg, read_setup_py
+from sandbox.dependencies.setup_files import list_published_names, read_setup_cfg, read_setup_py
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
@@ -48,6 +48,8 @@ class Member:
 def find_packages_of_tree(collection: Collection) -> list[Member]:
     """The members of the workspace, and what sources name by a path in the tree. Says the collection which names are
     theirs, and which ones come from elsewhere.
+
+    A source distribution lacks the other members. Its metadata, without any such source, asks a registry for them.
     """
     root = collection.load_toml(FILE)
     folders = list[str]()
@@ -55,7 +57,12 @@ def find_packages_of_tree(collection: Collection) -> list[Member]:
     _add_folders(collection, folders, _list_members(collection, read_table(root, "tool", "uv", "workspace")))
     _add_folders(collection, folders, _list_paths("", sources))
     members = _read_members(collection, folders, sources)
-    collection.elsewhere = {name: reason for name, (reason, _) in sources.items() if name not in collection.of_tree}
+    here = collection.of_tree | (list_published_names(collection) if sources else set())
+    collection.elsewhere = {
+        name: reason
+        for name, (reason, _) in sources.items()
+        if name not in (here if reason is RefusalReason.PATH else collection.of_tree)
+    }
     return members
 
 

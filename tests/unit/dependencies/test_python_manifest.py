@@ -286,6 +286,19 @@ def test_what_uv_takes_from_elsewhere_is_not_asked_for_by_its_name() -> None:
     ]
 
 
+def test_members_that_a_source_distribution_lacks_are_asked_for_as_its_metadata_says() -> None:
+    """pydantic's core is one. Control: without the metadata, and what comes from a repository or an address."""
+    project = '[project]\nname = "p"\ndependencies = ["own==1", "near", "far", "at"]\n[tool.uv.sources]\n'
+    project += 'own = {workspace = true}\nnear = {path = "../near"}\nfar = {git = "https://elsewhere.example"}\n'
+    project += "at = {workspace = true}\n"
+    info = "Name: p\nRequires-Dist: Own==1\nRequires-Dist: near; extra == 'x'\nRequires-Dist: far\n"
+    info += "Requires-Dist: at @ https://elsewhere.example/at.whl\n\nRequires-Dist: at\n"
+    assert names(read(pyproject__toml=project), RUNTIME) == []
+    manifest = read_python_manifest(reader({"pyproject.toml": project, "PKG-INFO": info}))
+    assert names(manifest, RUNTIME) == ["own", "near"]
+    assert [found.text for found in manifest.refused] == ["far", "at"]
+
+
 WORKSPACE: dict[str, str | bytes] = {
     "pyproject.toml": '[project]\nname = "app"\ndependencies = ["one[fast]"]\n[dependency-groups]\ntest = ["pytest"]\n'
     '[tool.uv.workspace]\nmembers = ["libs/**"]\nexclude = ["libs/old", "libs/*/examples"]\n'
