@@ -83,6 +83,7 @@ def find_cause(check: Check, run: CheckRun, is_declared: IsDeclared, without: st
         or _cause_from_counts(run)
         or symptoms.find_stop(_lines(check, run))
         or _cause_from_build(check, run)
+        or _cause_from_collecting(run)
     )
     return known or Cause(kind=_UNKNOWN, sentence=EXIT_STATUS_ONLY)
 
@@ -222,6 +223,16 @@ def _cause_from_counts(run: CheckRun) -> Cause | None:
     if report is None or all(failure.message != FILE_FAILED for failure in report.failed):
         return None
     return Cause(kind=_CODE, sentence=_describe_failures(report))
+
+
+def _cause_from_collecting(run: CheckRun) -> Cause | None:
+    """For modules of tests that pytest could not import, where no pattern knows the error."""
+    failed = run.report.failed if run.report is not None else ()
+    names = [failure.path or failure.name for failure in failed if failure.message == _COLLECTING]
+    if not names or len(names) < len(failed):
+        return None
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return Cause(kind=_UNKNOWN, sentence=f"pytest could not load {names[0]}{more}; its output says why")
 
 
 def _cause_from_build(check: Check, run: CheckRun) -> Cause | None:

@@ -528,6 +528,15 @@ def test_a_collection_error_is_read_from_the_output() -> None:
     assert found.kind is ENVIRONMENT
 
 
+def test_modules_that_pytest_could_not_load_are_named() -> None:
+    """Where the output says no known reason. Control: not if a test failed, too."""
+    said, error = "E   ValueError: Not a file or directory: '/workspace/docs'\n", "collection failure"
+    found = why(failed(2, out=said, report=report(("tests.test_docs", error))))
+    assert (found.kind, found.sentence) == (UNKNOWN, "pytest could not load tests.test_docs; its output says why")
+    assert "tests.a and 1 more" in why(failed(2, report=report(("tests.a", error), ("tests.b", error)))).sentence
+    assert "could not load" not in why(failed(1, report=report(("tests.a", error), ASSERTION))).sentence
+
+
 def test_a_crash_comes_before_the_report() -> None:
     for crashed in (
         failed(139, signal=11, report=report(ASSERTION)),
