@@ -144,7 +144,8 @@ def _require_printable(text: str) -> None:
         raise _invalid_url("A repository URL must not be empty or start with '-'")
     if len(text) > 2048:
         raise _invalid_url("This repository URL is longer than 2048 characters")
-    if any(ord(c) < 0x21 or ord(c) == 0x7F or 0xD800 <= ord(c) <= 0xDFFF for c in text):
+    plain = text.replace(" ", "_") if _looks_like_path(text) else text  # people's folders have spaces
+    if any(ord(c) < 0x21 or ord(c) == 0x7F or 0xD800 <= ord(c) <= 0xDFFF for c in plain):
         raise _invalid_url("A repository URL must not contain spaces, control characters or bytes that are not text")
 
 

@@ -295,7 +295,7 @@ def test_a_local_path_is_one_remote_however_it_is_spelled(tmp_path: Path, monkey
     assert len({r.id for r in remotes}) == 1
 
 
-@pytest.mark.parametrize("name", ["a?b", "a#b", "a%41b", "a%2e", "a+b", "\u00e9"])
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%41b", "a%2e", "a+b", "a  b ", "\u00e9"])
 def test_a_local_path_means_itself_to_git(tmp_path: Path, name: str) -> None:
     run(["git", "init", "--quiet", "--bare", str(tmp_path / name)])
     remote = parse_remote(str(tmp_path / name), allow_file=True)
@@ -314,6 +314,8 @@ def test_two_directories_of_one_name_are_two_remotes() -> None:
         "file://",
         "file://host/srv/r",
         "file:///srv/r?x",
+        "file:///srv/a b",
+        "/srv/a\tb",
         "file:///srv/r?",
         "file:///srv%00/r",
         "file:///%ff",
