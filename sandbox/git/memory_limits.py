@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.memory import TRANSFER_BYTES
 
 _MIB = 1024**2
+_EXEC_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def limit_memory(pid: int, most: int) -> bool:
     """Limit the data of a process that was just started; mapped packs do not count.
 
     The process may have allocated before, so that is compared with the limit afterwards: from then on the kernel checks
-    each allocation. Costs a system call and one small file; a `prlimit` before git would cost one more program.
+    each allocation. Costs a system call and one small file; a `prlimit` before git would cost one more program. On a
+    slow machine it may still be on its way to git, with the memory of this process, which does not count.
     Returns whether the process is within the limit. Raises: `internal` if the kernel does not allow to set it.
     """
     try:
@@ -77,7 +80,19 @@ def limit_memory(pid: int, most: int) -> bool:
             details=str(error),
             hint="The controller needs the system call prlimit on its own children; a seccomp profile may deny it.",
         ) from error
+    if _read_data_bytes(pid) <= most:
+        return True
+    ends_at = time.monotonic() + _EXEC_S
+    while _runs_our_program(pid) and time.monotonic() < ends_at:
+        time.sleep(0.001)
     return _read_data_bytes(pid) <= most
+
+
+def _runs_our_program(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/exe").samefile("/proc/self/exe")
+    except OSError:  # it has ended
+        return False
 
 
 def _read_data_bytes(pid: int) -> int:
