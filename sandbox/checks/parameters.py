@@ -18,7 +18,7 @@ from sandbox.models import Check, CheckParameter
 MAX_ARGUMENTS = 100
 MAX_CHARS = 1_000
 _DEADLINE_S = 5.0  # of a process that starts in a fiftieth of a second
-_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
+_ESCAPE_OR_CLASS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _MATCHER = """import json, re, sys
 pattern, texts = json.load(sys.stdin)
 json.dump([text for text in texts if not re.fullmatch(pattern, text)], sys.stdout)
@@ -66,7 +66,7 @@ def _list_others(pattern: str, texts: Sequence[str]) -> list[str]:
     A pattern may take any time, for an argument that is the name of a test of the same repository, and Python's matcher
     cannot be stopped. So it runs in a process of its own, unless the form of the pattern shows that it is quick.
     """
-    plain = _CLASS.sub("x", pattern)
+    plain = _ESCAPE_OR_CLASS.sub("x", pattern)
     if not texts or ("(" not in plain and sum(map(plain.count, "*+?{")) <= 2):
         return [text for text in texts if not re.fullmatch(pattern, text)]
     command = [sys.executable, "-I", "-S", "-c", _MATCHER]
