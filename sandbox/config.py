@@ -30,7 +30,7 @@ from pydantic import (
 from sandbox.document_errors import describe_errors, describe_value_error
 from sandbox.environment_names import HOME, OF_THE_PROGRAM, PREFIX, may_be_setting
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.checks import Jobs, Limits
+from sandbox.models.checks import MAX_TIMEOUT_S, Jobs, Limits
 from sandbox.models.ids import PackageName, SimpleName
 from sandbox.shipped_files import find_resources as find_resources
 
@@ -495,7 +495,7 @@ class ClusterSettings(_SettingsSection):
 class CheckSettings(_SettingsSection):
     """Overrides of one check of a repository. `limits`: only the named ones are overridden."""
 
-    timeout_s: PositiveFloat | None = Field(default=None, le=7 * 86_400)
+    timeout_s: PositiveFloat | None = Field(default=None, le=MAX_TIMEOUT_S)
     jobs: Jobs | None = None
     limits: dict[str, int | float] = Field(default_factory=dict)
 

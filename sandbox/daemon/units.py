@@ -57,9 +57,11 @@ WantedBy=sockets.target
 def make_unit(kind: str, home: Path, command: Sequence[str], user: str, environ: Mapping[str, str]) -> str:
     """The text of a unit: `user` and `system` are services, `socket` starts either when a command is run.
 
-    `environ`: of those who will run commands; a service has its locale and time zone. Their folder alone keeps others
-    from the sockets, and the daemon refuses them: with `SocketUser=` systemd, as root, would give a file to the user by
-    a path in the user's own folder, where it may be a link by then.
+    `environ`: of those who will run commands; a service has its locale and time zone.
+
+    Sockets have mode 0666: the folder that they are in keeps other users out, and so does the daemon. With
+    `SocketUser=` systemd, as root, would give a file to the user by its path in a folder of that user, where it may be
+    a link by then.
     """
     if kind == "socket":
         folder = _quote(str(home / FOLDER))

@@ -57,11 +57,11 @@ def find_packages_of_tree(collection: Collection) -> list[Member]:
     _add_folders(collection, folders, _list_members(collection, read_table(root, "tool", "uv", "workspace")))
     _add_folders(collection, folders, _list_paths("", sources))
     members = _read_members(collection, folders, sources)
-    here = collection.of_tree | (list_published_names(collection) if sources else set())
+    published = list_published_names(collection) if sources else set()
     collection.elsewhere = {
         name: reason
         for name, (reason, _) in sources.items()
-        if name not in (here if reason is RefusalReason.PATH else collection.of_tree)
+        if name not in collection.of_tree and not (reason is RefusalReason.PATH and name in published)
     }
     return members
 

@@ -51,9 +51,8 @@ def _extend_deadlines(settings: Settings, profile: Profile) -> Profile:
 
 
 def _multiply_deadline(check: Check, factor: float) -> Check:
-    return (
-        check if factor == 1.0 else check.model_copy(update={"timeout_s": min(check.timeout_s * factor, MAX_TIMEOUT_S)})
-    )
+    timeout_s = min(check.timeout_s * factor, MAX_TIMEOUT_S)
+    return check.model_copy(update={"timeout_s": timeout_s})
 
 
 def _add_packages(profile: Profile, packages: Sequence[str]) -> Profile:
