@@ -69,7 +69,8 @@ class Job:
 
     def suites(self) -> list[str | None]:
         root = parse(self.root / "reports" / "junit.xml").getroot()
-        return [suite.get("name") for suite in root or ()]
+        assert root is not None
+        return [suite.get("name") for suite in root]
 
 
 @pytest.fixture
