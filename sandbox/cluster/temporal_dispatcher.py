@@ -35,6 +35,7 @@ from sandbox.cluster.dispatcher import (
     name_fork,
     require_remote,
 )
+from sandbox.cluster.former_histories import read_former
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, list_unmet, require_worker
 from sandbox.cluster.server_requests import SERVER_S, ServerRequests, make_server_error
@@ -74,6 +75,9 @@ BUSY_S, NO_WORKER_S = 10.0, 60.0
 _PLACES_AT_ONCE = 16
 _QUERY = timedelta(seconds=5)
 """How long one worker may take to say where a task is. The server asks a worker that hangs, too, as it cannot tell."""
+
+_FORMER_S = 10.0
+"""How long an answer is looked for that the present history of its task does not have, at least."""
 
 _PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
 _NO_ROOM_PAUSE_S = 0.2  # until a task is asked again; a reading operation takes about as long
@@ -279,6 +283,7 @@ class TemporalDispatcher:
 
     async def _result(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
         update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
+        answer: OperationAnswer | None
         try:
             answer = await self._requests.ask(lambda: self._read_result(update, operation), wait_s)
         except TimeoutError:
@@ -287,27 +292,41 @@ class TemporalDispatcher:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             answer = await self._find_former(operation, wait_s, error)
-        if operation.name is OperationName.FORK and answer.error is None:
+        if answer is not None and operation.name is OperationName.FORK and answer.error is None:
             await self._start_fork(operation, answer)
         return answer
 
-    async def _find_former(self, operation: TaskOperation, wait_s: float, error: RPCError) -> OperationAnswer:
+    async def _find_former(self, operation: TaskOperation, wait_s: float, error: RPCError) -> OperationAnswer | None:
         """The answer of an operation that the task's present history does not know: a new one began when the operation
-        had ended. One that only reads is carried out again. Raises: the error if it was never asked for.
+        had ended. None: there is none in that time. Raises: the error if it was never asked for.
+        """
+        read = partial(self._read_result, operation=operation)
+        look = partial(read_former, self._client, self._name(operation.task_id), operation.id, read)
+        try:
+            answer = await self._requests.ask(look, max(wait_s, _FORMER_S))
+            if answer is None:
+                answer = await self._find_removed(operation, wait_s)
+        except TimeoutError:
+            return None
+        if answer is None:
+            raise error
+        return answer
+
+    async def _find_removed(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
+        """As a worker knows it, since the server has removed that history; None: it does not. An operation that only
+        reads is carried out again: it may also have been refused.
         """
         task = self._handle(operation.task_id)
         if operation.name in ALL_READS:
             await self._submit(operation)
             update: Any = task.get_update_handle(operation.id)
             return await self._requests.ask(lambda: self._read_result(update, operation), wait_s)
+        ask = partial(task.query, TaskWorkflow.answer, operation.id, rpc_timeout=_QUERY)
         try:
-            ask = partial(task.query, TaskWorkflow.answer, operation.id, rpc_timeout=_QUERY)
-            known = await self._requests.ask(ask, wait_s)
+            known = await self._requests.ask(ask, max(wait_s, _FORMER_S))
         except WorkflowQueryFailedError:  # a worker of an earlier version
-            known = None
-        if known is None:
-            raise error
-        return read_answer(known, operation)
+            return None
+        return None if known is None else read_answer(known, operation)
 
     async def _read_result(self, update: Any, operation: TaskOperation) -> OperationAnswer:
         """Raises: `conflict`, `engine_unavailable`, `quota_exceeded` or `internal` if it was not carried out."""

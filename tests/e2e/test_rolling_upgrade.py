@@ -23,10 +23,12 @@ from sandbox.cluster.task_queues import TaskStart
 from sandbox.cluster.task_workflow import TaskWorkflow
 from sandbox.cluster.temporal_worker import TaskOffers, WorkerActivities, WorkerEnd, run_worker
 from sandbox.cluster.worker_slots import WorkerSlots
+from sandbox.errors import ErrorCode
 from sandbox.models.operations import OperationName, TaskOperation, WorkerInfo
 from tests.e2e import earlier_task_workflow as earlier
-from tests.e2e.clusters import connected
+from tests.e2e.clusters import connected, until
 from tests.e2e.test_line_of_tasks import URL, Recorder, working
+from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("temporal")
 
@@ -91,7 +93,8 @@ def test_a_history_that_ends_early_has_no_step_that_an_earlier_version_cannot_do
     temporal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Controls: a task has begun a new history, and both versions did steps. Only the version that takes the first step
-    of a long history can end it early, and which one does is chance: tasks are made until the newer one did.
+    of a long history can end it early: tasks are made until the newer one did. With a slow caller both take turns and
+    each task has an even number of steps, so the same one would take it in each task: some are asked once more.
     """
     monkeypatch.setattr(temporal_worker, "TemporalPoller", partial(TemporalPoller, max_cached_workflows=0))
     monkeypatch.setattr("sandbox.cluster.temporal_dispatcher.TaskStart", partial(TaskStart, renewed_events=30))
@@ -110,6 +113,8 @@ def test_a_history_that_ends_early_has_no_step_that_an_earlier_version_cannot_do
             task = dispatcher.place(URL, {}).task_id
             tasks.append(task)
             first += asyncio.run(find_runs(temporal, name, [task]))
+            if len(tasks) % 2:
+                dispatcher.find_placement(task)
             for index in range(6):
                 asked = TaskOperation(id=f"snapshot-{index}", task_id=task, name=OperationName.SNAPSHOT)
                 dispatcher.submit(asked)
@@ -122,6 +127,35 @@ def test_a_history_that_ends_early_has_no_step_that_an_earlier_version_cannot_do
     assert set(first) - set(last), "void: no history ended early"
     assert count_failed_steps(histories) == 0
     assert set().union(*map(list_authors, histories)) >= {old.id, new.id}, "void: only one of them had work"
+
+
+def test_an_answer_of_a_history_that_ended_is_known_beside_a_worker_of_an_earlier_version(
+    temporal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which cannot say it. The answer is asked for when a new history has begun, as a slow caller does now and then.
+
+    Controls: the history is another one, and none knows of what was not asked.
+    """
+    monkeypatch.setattr("sandbox.cluster.temporal_dispatcher.TaskStart", partial(TaskStart, renewed_events=8))
+    name = f"upgrade-{uuid.uuid4().hex[:8]}"
+    with connected(temporal, name) as dispatcher:
+        with working(temporal, name, run=run_worker) as new:
+            new.may_end.set()
+            task = dispatcher.place(URL, {}).task_id
+            asked = [
+                TaskOperation(id=f"snapshot-{index}", task_id=task, name=OperationName.SNAPSHOT) for index in range(3)
+            ]
+            for one in asked:
+                (before,) = asyncio.run(find_runs(temporal, name, [task]))
+                dispatcher.submit(one)
+                until(lambda: asyncio.run(find_runs(temporal, name, [task])) != [before])  # noqa: B023 - called here
+        with working(temporal, name, run=run_earlier_worker):
+            answers = [dispatcher.result(one) for one in asked]
+            with refused(ErrorCode.NOT_FOUND):
+                dispatcher.result(asked[0].model_copy(update={"id": "never-asked"}))
+    assert [(one.operation_id, one.worker, one.error) for one in answers if one] == [
+        (one.id, new.id, None) for one in asked
+    ]
 
 
 async def find_runs(address: str, name: str, tasks: list[str]) -> list[str]:
