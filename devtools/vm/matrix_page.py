@@ -24,38 +24,9 @@ Speed says nothing here: all machines ran without hardware support (`tcg`), abou
 
 A `-` in place of a figure: it was not measured. A peak of memory is missing where the check before had a higher one and
 the kernel cannot set it back (before 6.12, as in Debian 12) or lets only root do so.
-
-Beside the machines: Podman 4.3.1 as root with runc 1.1.5 ran on the developers' host (Debian 12, control groups of
-version 1) on 2026-11-25: doctor, the main job, a map, services, an image build, each limit with its verdict, and the
-executor contract (64 tests); `tests/docker/test_podman.py` repeats the most of it. That file also passed with Podman
-5.8.6, with runc 1.3.6 and with crun 1.28, on 2026-11-28, and the executor contract with that runc (85 tests).
-
-On that host and day a root directory of Debian unstable gave Docker 28.5.2 with containerd 2.1.9 and runc 1.3.6, in
-control groups of version 1: doctor, the main job and hardening held with both image stores; checks of tasks, images
-by tag and archives of images with the store of containerd (`tests/docker`). The main job also ran with the home on
-btrfs and on XFS, with a disk for each task and without. With version 2 the same Docker has a row below. Docker 29 was
-not run.
-
-A day later, with runc 1.4.3 of experimental, Python 3.14.10 and git 2.55: doctor, the main job, the life of a task,
-kill and reconcile, and each limit held, but that of the CPU: this host was too busy for a guest to reach it. Of 169
-attacks 162 held and seven were skipped, which need an image that was not there.
-
-The unit tests hold on Python 3.14.10 with git 2.55: they ran in a root directory of Debian unstable on the developers'
-host on 2026-11-27, without an engine. 7,732 passed at once. 26 and a module failed, because the package was not
-installed there or by faults of the tests, none of the product; these passed when they were run again. On 2026-11-29
-they ran on the developers' host with Python 3.12.1 and 3.13.0: 10,895 and 10,893 passed at once. Three and five failed,
-by faults of tests and of that day's docs and by the low priority of the run; these passed when they were run again.
-
-For arm64 (2026-11-29) PID 1 and the relay compile without a warning, and 197 of the 201 tests of PID 1 pass with it in
-a user-mode emulator. Four do not: they are about signals, tracing and priorities. The emulator has handlers and
-threads of its own in place of PID 1's, which is the probable cause; that was not shown. Each name of the seccomp
-profile has, for arm64 and for x86-64, the number that the kernel's headers have, and arm64 has no call that x86-64
-lacks.
-
-Not run: Python 3.12 with an engine (no Debian has it), 3.13 and 3.14 beside the rows and the runs above, and a guest
-on arm64: a user-mode emulator has neither our seccomp filter nor the kernel's view of a guest, and a whole machine
-without hardware support takes hours.
 """
+_BESIDE = Path(__file__).with_name("beside_machines.md")
+"""What ran without a machine: written by hand."""
 _SHORT = {
     Column.PROCESSES: "pids",
     Column.KILL: "kill",
@@ -68,7 +39,7 @@ _SHORT = {
 
 def render_page(matrix: Matrix, results: Mapping[str, RowResult]) -> str:
     """The page as Markdown."""
-    parts = [_HEAD, *_summary(matrix, results)]
+    parts = [_HEAD, *_summary(matrix, results), "", _BESIDE.read_text(encoding="utf-8").rstrip()]
     for name, row in matrix.rows.items():
         parts += ["", f"## {matrix.title(name)}", "", *_details(name, row, results.get(name))]
     return "\n".join(parts) + "\n"
