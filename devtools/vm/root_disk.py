@@ -234,6 +234,7 @@ def _make_disk(workshop: Workshop, folder: Path, system: System) -> None:
     kind, is_native = PLATFORMS[system.architecture], is_own(system.architecture)
     packages = ",".join([*list_packages(kind.kernel), *system.packages])
     excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")]
+    excluded.append("--dpkgopt=force-unsafe-io")  # a disk that is cut off is made anew
     run_command(
         ["mmdebstrap", "--quiet", "--mode=root", "--format=directory", "--variant=minbase", f"--include={packages}",
          f"--architectures={system.architecture}", f"--aptopt={_APT_OPTION}", *excluded, system.suite, str(tree),
