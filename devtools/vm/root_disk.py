@@ -245,6 +245,8 @@ def _make_disk(workshop: Workshop, folder: Path, system: System) -> None:
     unmount_below(tree)  # a script of a package may leave /proc there (seen with selinux-policy-default)
     _configure(tree, kind.port)
     _install_python_packages(tree, folder, kind.wheels)
+    if is_native:  # by an emulator it takes a quarter of an hour, and a machine compiles what it imports
+        _compile_packages(tree)
     if system.selinux:
         _label(tree)
     for pattern, name in (("vmlinuz-*", "vmlinuz"), ("initrd.img-*", "initrd.img")):
@@ -293,10 +295,13 @@ def _install_python_packages(tree: Path, folder: Path, wheels: tuple[str, ...]) 
         _PIP_S,
         reason=f"the packages of requirements.lock for Python {version}",
     )  # fmt: skip
-    # By the system's Python, but here: it takes minutes in a machine without hardware support.
+
+
+def _compile_packages(tree: Path) -> None:
+    """By the system's Python, but here: it takes minutes in a machine without hardware support."""
     left_out = "/(hypothesis|github|gitlab/v4|opentelemetry)/"
     compile_ = ["chroot", str(tree), "python3", "-m", "compileall", "-q", "-x", left_out, "/opt/matrix-site"]
-    run_command(compile_, _PIP_S * _EMULATED, reason="compiling the packages")
+    run_command(compile_, _PIP_S, reason="compiling the packages")
 
 
 def _settle(workshop: Workshop, disk: RootDisk, images: Mapping[str, Path]) -> None:
