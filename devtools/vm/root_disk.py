@@ -111,7 +111,7 @@ def is_own(architecture: Architecture) -> bool:
 
 
 def _ensure_root_disk(workshop: Workshop, name: str, system: System) -> RootDisk:
-    images = _save_images(workshop, system.architecture)
+    images = save_images(workshop, system.architecture)
     folder = workshop.cache / f"{name}-{_fingerprint(system, images, workshop.machine)}"
     disk = _find_parts(folder, system)
     if folder.is_dir():
@@ -193,7 +193,7 @@ def _requirements() -> str:
     return select_requirements((ROOT / "requirements.lock").read_text(encoding="utf-8"))
 
 
-def _save_images(workshop: Workshop, architecture: Architecture) -> dict[str, Path]:
+def save_images(workshop: Workshop, architecture: Architecture) -> dict[str, Path]:
     """Our images as files, by catalogue name. Raises: RuntimeError for one that is not built."""
     workshop.cache.mkdir(parents=True, exist_ok=True)
     if is_own(architecture):

@@ -13,8 +13,8 @@ import pytest
 from devtools.vm.__main__ import list_needed
 from devtools.vm.architectures import PLATFORMS
 from devtools.vm.foreign_images import EMULATION_NEEDS, correct_architecture, find_tags
-from devtools.vm.matrix_rows import Architecture
-from devtools.vm.root_disk import IMAGES, is_own, list_packages
+from devtools.vm.matrix_rows import Architecture, Machine
+from devtools.vm.root_disk import IMAGES, Workshop, is_own, list_packages, save_images
 from sandbox.images.catalogue import TAG_PREFIX
 
 LAYER = b"the files of a layer"
@@ -58,6 +58,16 @@ def test_what_is_no_image_is_an_error(tmp_path: Path) -> None:
 def test_images_have_the_tags_that_the_product_looks_for() -> None:
     tags = find_tags(IMAGES)
     assert all(tag.startswith(f"{TAG_PREFIX}{name}:") and not tag.endswith(":latest") for name, tag in tags.items())
+
+
+def test_images_of_another_architecture_are_built_once_for_their_recipes(tmp_path: Path) -> None:
+    (foreign,) = (architecture for architecture in Architecture if not is_own(architecture))
+    wanted = {}
+    for name, tag in find_tags(IMAGES).items():
+        wanted[name] = tmp_path / f"image-{foreign}-{name}-{tag.rpartition(':')[2]}.tar"
+        wanted[name].touch()
+    machine = Machine(cpus=1, memory_mib=1, disk_mib=1)
+    assert save_images(Workshop(tmp_path, machine, {"PATH": ""}), foreign) == wanted
 
 
 @pytest.mark.parametrize("architecture", Architecture)
