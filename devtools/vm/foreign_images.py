@@ -58,7 +58,7 @@ def find_tags(names: Sequence[str]) -> dict[str, str]:
 def build_foreign_images(
     targets: Mapping[str, Path], architecture: Architecture, cache: Path, environ: Mapping[str, str]
 ) -> None:
-    """Build images and save each, by name, as a file. Takes half an hour. Needs `emulate_programs`.
+    """Build images and save each, by name, as a file. Takes about a quarter of an hour. Needs `emulate_programs`.
 
     Raises: RuntimeError, OSError, SandboxError.
     """
