@@ -79,7 +79,7 @@ def build_foreign_images(
 
 @contextmanager
 def _start_engine(folder: Path) -> Iterator[str]:
-    """An engine whose files are all below a folder; its address. The host's engine and its images are untouched."""
+    """An engine with all its files below a folder; its address. The host's engine and its images are untouched."""
     with tempfile.TemporaryDirectory(prefix="matrix-") as short:  # the name of a socket is at most 107 bytes
         settings = folder / "daemon.json"
         settings.write_text("{}")
