@@ -11,19 +11,21 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from devtools.vm.architectures import PLATFORMS
+from devtools.vm.foreign_images import EMULATION_NEEDS
 from devtools.vm.matrix_page import PAGE, write_page
-from devtools.vm.matrix_rows import Column, Engine, Matrix, Row, load_matrix
-from devtools.vm.qemu import KVM, PROGRAM, Boot, RootDisk, find_accelerator, run_machine, tell
-from devtools.vm.root_disk import START, Workshop, ensure_root_disk, find_cache, make_data_disk, stage_project
+from devtools.vm.matrix_rows import Architecture, Column, Engine, Matrix, Row, load_matrix
+from devtools.vm.qemu import KVM, Boot, RootDisk, find_accelerator, run_machine, tell
+from devtools.vm.root_disk import START, Workshop, ensure_root_disk, find_cache, is_own, make_data_disk, stage_project
 from devtools.vm.row_results import Cell, RowResult, load_results, read_lines, save_results
 from sandbox.version import __version__
 
-_NEEDED = (PROGRAM, "mmdebstrap", "mke2fs", "docker")
+_NEEDED = ("mmdebstrap", "mke2fs", "docker")
 _LIMIT_S = {True: 900.0, False: 3600.0}  # by KVM or not
 _DATA_MIB = 128
 END = "@matrix ended"
@@ -39,11 +41,13 @@ def main(arguments: list[str]) -> int:
     if asked.delete:
         shutil.rmtree(workshop.cache, ignore_errors=True)
         return 0
-    if not asked.page and (obstacle := _find_obstacle(os.environ)):
+    names = () if asked.page else asked.rows or tuple(matrix.rows)
+    architectures = {matrix.systems[matrix.rows[name].system].architecture for name in names}
+    if names and (obstacle := _find_obstacle(os.environ, architectures)):
         tell(obstacle)
         return 2
     good = True
-    for name in () if asked.page else asked.rows or tuple(matrix.rows):
+    for name in names:
         wanted = Wanted(name, tuple(asked.column) or matrix.rows[name].columns, asked.attacks, asked.limit_s)
         good &= is_complete(_measure_row(workshop, matrix, wanted), wanted.columns)
     if asked.page:
@@ -79,9 +83,16 @@ def _parse(arguments: list[str], matrix: Matrix) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _find_obstacle(environ: Mapping[str, str]) -> str:
+def list_needed(architectures: Collection[Architecture]) -> tuple[str, ...]:
+    """Programs of this host for machines of these architectures."""
+    emulators = () if all(map(is_own, architectures)) else EMULATION_NEEDS
+    return (*(PLATFORMS[each].program for each in sorted(architectures)), *_NEEDED, *emulators)
+
+
+def _find_obstacle(environ: Mapping[str, str], architectures: Collection[Architecture]) -> str:
     """Why this host cannot run machines; empty: it can."""
-    absent = [name for name in _NEEDED if shutil.which(name, path=environ.get("PATH", "") + ":/usr/sbin") is None]
+    path = environ.get("PATH", "") + ":/usr/sbin"
+    absent = [name for name in list_needed(architectures) if shutil.which(name, path=path) is None]
     if absent:
         return f"no {', '.join(absent)}: scripts/setup matrix installs them on Debian"
     if platform.machine() != "x86_64":

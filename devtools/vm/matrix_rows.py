@@ -46,6 +46,13 @@ class Machine(_Declared):
     disk_mib: PositiveInt
 
 
+class Architecture(StrEnum):
+    """Of a machine's processor, as Debian names it. `architectures.py` has what differs."""
+
+    AMD64 = "amd64"
+    ARM64 = "arm64"
+
+
 class System(_Declared):
     """A root file system. `suite`: of Debian's archive. `packages`: beside those that every system has.
 
@@ -57,6 +64,7 @@ class System(_Declared):
     suite: str
     packages: tuple[str, ...]
     selinux: bool = False
+    architecture: Architecture = Architecture.AMD64
 
 
 class Engine(StrEnum):

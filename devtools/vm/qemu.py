@@ -7,6 +7,7 @@ an ordinary kernel (seen: nested PVM): there QEMU translates (TCG), about ten ti
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -15,17 +16,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from devtools.vm.matrix_rows import Machine
+from devtools.vm.architectures import PLATFORMS, Platform
+from devtools.vm.matrix_rows import Architecture, Machine
 
-PROGRAM = "qemu-system-x86_64"
 KVM, TCG = "kvm", "tcg"
-_ACCELERATORS = {KVM: ("-accel", "kvm", "-cpu", "host"), TCG: ("-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max")}
+_ACCELERATORS = {KVM: "kvm", TCG: "tcg,thread=multi,tb-size=512"}
 _KVM_BOOTS_S = 15.0
 _BOOTED = b"Linux version"
 _POLL_S = 0.3
 _KERNEL_OPTIONS = (
-    "root=/dev/vda rw console=ttyS0 mitigations=off random.trust_cpu=on systemd.show_status=0 "
-    "no_timer_check panic=-1"  # on a busy host TCG's timer is late; a panic ends the machine
+    "root=/dev/vda rw console={console} mitigations=off random.trust_cpu=on systemd.show_status=0 "
+    "{options} panic=-1"  # a panic ends the machine
 )
 
 
@@ -37,6 +38,12 @@ class RootDisk:
     kernel: Path
     initrd: Path
     options: tuple[str, ...] = ()
+    architecture: Architecture = Architecture.AMD64
+
+    @property
+    def platform(self) -> Platform:
+        """The kind of machine that boots it."""
+        return PLATFORMS[self.architecture]
 
 
 @dataclass(frozen=True)
@@ -66,16 +73,19 @@ class Boot:
 
 def boot_command(boot: Boot, accelerator: str) -> list[str]:
     """The arguments of QEMU. Pure."""
-    words = [_KERNEL_OPTIONS, *boot.root.options, *(f"systemd.mask={unit}" for unit in boot.masked)]
+    kind = boot.root.platform
+    options = _KERNEL_OPTIONS.format(console=kind.console, options=kind.options)
+    words = [options, *boot.root.options, *(f"systemd.mask={unit}" for unit in boot.masked)]
     snapshot = "off" if boot.keeps else "on"
     return [
-        PROGRAM, "-machine", "q35", *_ACCELERATORS[accelerator],
+        kind.program, *kind.board, "-accel", _ACCELERATORS[accelerator],
+        "-cpu", "host" if accelerator == KVM else kind.processor,
         "-smp", str(boot.machine.cpus), "-m", str(boot.machine.memory_mib),
         "-display", "none", "-nodefaults", "-nic", "none", "-no-reboot", "-device", "virtio-rng-pci",
         "-kernel", str(boot.root.kernel), "-initrd", str(boot.root.initrd), "-append", " ".join(words),
         "-drive", f"file={boot.root.image},if=virtio,format=raw,cache=unsafe,snapshot={snapshot}",
         "-drive", f"file={boot.data},if=virtio,format=raw,cache=unsafe,snapshot=on",
-        "-serial", f"file:{boot.console}", "-serial", f"file:{boot.port}",
+        "-serial", f"file:{boot.console}", *(word.format(boot.port) for word in kind.port_words),
     ]  # fmt: skip
 
 
@@ -90,12 +100,12 @@ def run_machine(boot: Boot, accelerator: str, limit_s: float, on_line: Callable[
     _pass_on(boot.port, read, on_line)
     if ended is None:
         return f"its time limit of {limit_s:g} s was reached"
-    return f"{PROGRAM} ended with status {ended}" if ended else ""
+    return f"{boot.root.platform.program} ended with status {ended}" if ended else ""
 
 
 def find_accelerator(boot: Boot) -> str:
     """`kvm` if this host's KVM boots the kernel, else `tcg`."""
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+    if boot.root.platform.machine != platform.machine() or not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return TCG
     ends_at = time.monotonic() + _KVM_BOOTS_S
     with _start(boot, KVM) as process:

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
 from devtools.published import debian_mirror
-from devtools.vm.matrix_rows import Machine, System
+from devtools.vm.architectures import PLATFORMS
+from devtools.vm.foreign_images import build_foreign_images, emulate_programs, find_tags
+from devtools.vm.matrix_rows import Architecture, Machine, System
 from devtools.vm.qemu import Boot, RootDisk, find_accelerator, run_command, run_machine, tell
 from sandbox.files.mount_points import unmount_below
 from sandbox.workbench import Workbench
@@ -30,6 +34,7 @@ IMAGES = ("base", "init")
 
 _FORMAT = 2  # of what is written into a disk by this module; higher: the disks in caches are made again
 _BOOTSTRAP_S, _DISK_S, _PIP_S, _SETTLE_S = 900.0, 300.0, 600.0, 1500.0
+_EMULATED = 4.0  # times as long for packages of another architecture
 _SETTLED = "@matrix settled"
 _USER = "tester"
 _SELINUX_OPTIONS = (
@@ -42,13 +47,14 @@ _SELINUX_OPTIONS = (
 _APT_OPTION = 'Acquire::Check-Valid-Until "false"'  # a mirror may be weeks behind unstable; it is signed all the same
 _PACKAGES = (
     "apparmor", "ca-certificates", "dbus", "dbus-user-session", "docker.io", "e2fsprogs", "git", "initramfs-tools",
-    "iproute2", "iptables", "kmod", "libpam-systemd", "linux-image-cloud-amd64", "procps", "python3",
+    "iproute2", "iptables", "kmod", "libpam-systemd", "{kernel}", "procps", "python3",
     "slirp4netns", "systemd-sysv", "udev", "uidmap",
 )  # fmt: skip
 _MASKED = (
     "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "e2scrub_reap.service",
-    "fstrim.timer", "getty@tty1.service", "serial-getty@ttyS0.service", "podman.service", "podman.socket",
-    "podman-auto-update.timer", "podman-auto-update.service", "podman-restart.service",
+    "fstrim.timer", "getty@tty1.service", "serial-getty@ttyS0.service", "serial-getty@ttyAMA0.service",
+    "serial-getty@hvc0.service", "podman.service", "podman.socket", "podman-auto-update.timer",
+    "podman-auto-update.service", "podman-restart.service",
 )  # fmt: skip
 _UNIT = """\
 [Unit]
@@ -57,7 +63,7 @@ After=multi-user.target docker.service
 [Service]
 Type=oneshot
 Environment=HOME=/root
-ExecStart=/bin/sh -c 'mount /dev/vdb /mnt && exec bash /mnt/start.sh >/dev/ttyS1'
+ExecStart=/bin/sh -c 'mount /dev/vdb /mnt && exec bash /mnt/start.sh >/dev/{port}'
 ExecStopPost=/bin/systemctl poweroff --force
 [Install]
 WantedBy=graphical.target
@@ -89,7 +95,23 @@ def ensure_root_disk(workshop: Workshop, name: str, system: System) -> RootDisk:
 
     Raises: RuntimeError, OSError.
     """
-    images = _save_images(workshop.cache)
+    with _emulate_if_foreign(system.architecture):
+        return _ensure_root_disk(workshop, name, system)
+
+
+def _emulate_if_foreign(architecture: Architecture) -> AbstractContextManager[None]:
+    """Programs of the machine run here, too."""
+    kind = PLATFORMS[architecture]
+    return nullcontext() if is_own(architecture) else emulate_programs(kind)
+
+
+def is_own(architecture: Architecture) -> bool:
+    """Whether it is the architecture of this host."""
+    return PLATFORMS[architecture].machine == platform.machine()
+
+
+def _ensure_root_disk(workshop: Workshop, name: str, system: System) -> RootDisk:
+    images = save_images(workshop, system.architecture)
     folder = workshop.cache / f"{name}-{_fingerprint(system, images, workshop.machine)}"
     disk = _find_parts(folder, system)
     if folder.is_dir():
@@ -110,7 +132,7 @@ def ensure_root_disk(workshop: Workshop, name: str, system: System) -> RootDisk:
 
 def _find_parts(folder: Path, system: System) -> RootDisk:
     options = _SELINUX_OPTIONS if system.selinux else ()
-    return RootDisk(folder / "root.img", folder / "vmlinuz", folder / "initrd.img", options)
+    return RootDisk(folder / "root.img", folder / "vmlinuz", folder / "initrd.img", options, system.architecture)
 
 
 def make_data_disk(folder: Path, contents: Mapping[str, Path | str], size_mib: int) -> Path:
@@ -157,17 +179,37 @@ def _fingerprint(system: System, images: Mapping[str, Path], machine: Machine) -
         sorted(path.name for path in images.values()),
         machine.disk_mib,
     ]
-    what += [_PACKAGES, _UNIT, _requirements()]
+    kind = PLATFORMS[system.architecture]
+    what += [list_packages(kind.kernel), _UNIT.format(port=kind.port), _requirements()]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
+
+
+def list_packages(kernel: str) -> tuple[str, ...]:
+    """The packages that every system has. Pure."""
+    return tuple(package.format(kernel=kernel) for package in _PACKAGES)
 
 
 def _requirements() -> str:
     return select_requirements((ROOT / "requirements.lock").read_text(encoding="utf-8"))
 
 
-def _save_images(cache: Path) -> dict[str, Path]:
+def save_images(workshop: Workshop, architecture: Architecture) -> dict[str, Path]:
     """Our images as files, by catalogue name. Raises: RuntimeError for one that is not built."""
-    cache.mkdir(parents=True, exist_ok=True)
+    workshop.cache.mkdir(parents=True, exist_ok=True)
+    if is_own(architecture):
+        return _save_own_images(workshop.cache)
+    tags = find_tags(IMAGES)
+    begins = {name: f"image-{architecture}-{name}-" for name in IMAGES}
+    saved = {name: workshop.cache / f"{begins[name]}{tags[name].rpartition(':')[2]}.tar" for name in IMAGES}
+    if not all(path.exists() for path in saved.values()):
+        for begin in begins.values():
+            for older in workshop.cache.glob(f"{begin}*.tar*"):
+                older.unlink()
+        build_foreign_images(saved, architecture, workshop.cache, workshop.environ)
+    return saved
+
+
+def _save_own_images(cache: Path) -> dict[str, Path]:
     with Workbench() as workbench:
         infos = {info.name: info for info in workbench.images() if info.name in IMAGES}
         saved = {}
@@ -189,17 +231,22 @@ def _make_disk(workshop: Workshop, folder: Path, system: System) -> None:
     tree = folder / "tree"
     mirror = debian_mirror(workshop.environ)
     tell(f"installing {system.title} from {mirror}")
-    packages = ",".join([*_PACKAGES, *system.packages])
+    kind, is_native = PLATFORMS[system.architecture], is_own(system.architecture)
+    packages = ",".join([*list_packages(kind.kernel), *system.packages])
     excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")]
+    excluded.append("--dpkgopt=force-unsafe-io")  # a disk that is cut off is made anew
     run_command(
         ["mmdebstrap", "--quiet", "--mode=root", "--format=directory", "--variant=minbase", f"--include={packages}",
-         f"--aptopt={_APT_OPTION}", *excluded, system.suite, str(tree), mirror],
-        _BOOTSTRAP_S,
+         f"--architectures={system.architecture}", f"--aptopt={_APT_OPTION}", *excluded, system.suite, str(tree),
+         mirror],
+        _BOOTSTRAP_S * (1 if is_native else _EMULATED),
         reason=f"the packages of {system.title}",
     )  # fmt: skip
     unmount_below(tree)  # a script of a package may leave /proc there (seen with selinux-policy-default)
-    _configure(tree)
-    _install_python_packages(tree, folder)
+    _configure(tree, kind.port)
+    _install_python_packages(tree, folder, kind.wheels)
+    if is_native:  # by an emulator it takes a quarter of an hour, and a machine compiles what it imports
+        _compile_packages(tree)
     if system.selinux:
         _label(tree)
     for pattern, name in (("vmlinuz-*", "vmlinuz"), ("initrd.img-*", "initrd.img")):
@@ -209,12 +256,12 @@ def _make_disk(workshop: Workshop, folder: Path, system: System) -> None:
     shutil.rmtree(tree)
 
 
-def _configure(tree: Path) -> None:
+def _configure(tree: Path, port: str) -> None:
     """A user, and the unit that starts what the second disk holds. Nothing that only costs time is started."""
     (tree / "etc/fstab").write_text("/dev/vda / ext4 rw,noatime 0 0\n")
     (tree / "etc/hostname").write_text("matrix\n")
     units = tree / "etc/systemd/system"
-    (units / "matrix.service").write_text(_UNIT)
+    (units / "matrix.service").write_text(_UNIT.format(port=port))
     (units / "graphical.target.wants").mkdir(exist_ok=True)
     (units / "graphical.target.wants/matrix.service").symlink_to("../matrix.service")
     default = units / "default.target"
@@ -236,7 +283,7 @@ def _label(tree: Path) -> None:
     run_command(label, _DISK_S, reason="the labels of SELinux")
 
 
-def _install_python_packages(tree: Path, folder: Path) -> None:
+def _install_python_packages(tree: Path, folder: Path, wheels: tuple[str, ...]) -> None:
     """Into a directory of their own, for the Python of the system; only wheels, so no code of theirs runs here."""
     version = re.sub(r"\D*", "", str((tree / "usr/bin/python3").readlink()), count=1)
     requirements = folder / "requirements.txt"
@@ -244,11 +291,14 @@ def _install_python_packages(tree: Path, folder: Path) -> None:
     run_command(
         [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tree / "opt/matrix-site"),
          "--python-version", version, "--only-binary", ":all:", "--no-deps", "--require-hashes", "--no-compile",
-         "--requirement", str(requirements)],
+         "--requirement", str(requirements), *(f"--platform={name}" for name in wheels)],
         _PIP_S,
         reason=f"the packages of requirements.lock for Python {version}",
     )  # fmt: skip
-    # By the system's Python, but here: it takes minutes in a machine without hardware support.
+
+
+def _compile_packages(tree: Path) -> None:
+    """By the system's Python, but here: it takes minutes in a machine without hardware support."""
     left_out = "/(hypothesis|github|gitlab/v4|opentelemetry)/"
     compile_ = ["chroot", str(tree), "python3", "-m", "compileall", "-q", "-x", left_out, "/opt/matrix-site"]
     run_command(compile_, _PIP_S, reason="compiling the packages")

@@ -3,7 +3,7 @@
 set -u
 # shellcheck source=/dev/null
 source /mnt/row.env # SETTLE, or ENGINE, RUNS_AS, COLUMNS, REFUSED, ATTACKS
-exec 2>/dev/ttyS0
+exec 2>/dev/console
 
 settle() {
   local image

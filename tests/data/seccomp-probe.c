@@ -2,7 +2,7 @@
  *
  *   probe calls       one line "<name> <errno>" a system call; 0 is success
  *   probe forks N     tries N children that stay; prints how many there were
- *   probe int80       a 32-bit call in a child; prints "exit" or "signal <n>"
+ *   probe int80       a 32-bit call in a child; prints "exit", "signal <n>", or "none" without such calls
  *
  * Arguments are invalid on purpose: a call that reaches the kernel fails with anything but EPERM and changes nothing.
  */
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -169,21 +170,42 @@ static void forks(int wanted) {
     kill(0, SIGKILL);
 }
 
+#define NO_32_BIT 99
+
+#ifdef __aarch64__
+/* An ELF file of 32-bit Arm: mov r7, #20 (getpid); svc 0; mov r0, #42; mov r7, #1 (exit); svc 0. */
+static const unsigned char program[] = {
+    127, 69, 76, 70, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 40, 0,
+    1, 0, 0, 0, 84, 0, 1, 0, 52, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 5,
+    52, 0, 32, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 1, 0, 0, 0, 1, 0, 104, 0, 0, 0, 104, 0, 0, 0, 5, 0, 0, 0,
+    0, 16, 0, 0, 20, 112, 160, 227, 0, 0, 0, 239, 42, 0, 160, 227, 1, 112, 160, 227,
+    0, 0, 0, 239,
+};
+#endif
+
+static void call_32_bit(void) {
+#if defined(__x86_64__)
+    long result = 20; /* getpid */
+    __asm__ volatile("int $0x80" : "+a"(result) : : "memory", "r8", "r9", "r10", "r11");
+    _exit(0);
+#elif defined(__aarch64__)
+    char *none[] = {NONE};
+    int file = memfd_create("program", MFD_CLOEXEC);
+    if (write(file, program, sizeof program) == sizeof program) fexecve(file, none, none);
+    _exit(NO_32_BIT); /* a processor, or a kernel, without 32-bit programs */
+#else
+    _exit(NO_32_BIT);
+#endif
+}
+
 static void int80(void) {
-#ifdef __x86_64__
     int status = 0;
     pid_t child = fork();
-    if (child == 0) {
-        long result = 20; /* getpid */
-        __asm__ volatile("int $0x80" : "+a"(result) : : "memory", "r8", "r9", "r10", "r11");
-        _exit(0);
-    }
+    if (child == 0) call_32_bit();
     waitpid(child, &status, 0);
     if (WIFSIGNALED(status)) printf("signal %d\n", WTERMSIG(status));
-    else printf("exit\n");
-#else
-    printf("signal %d\n", SIGSYS);
-#endif
+    else printf(WEXITSTATUS(status) == NO_32_BIT ? "none\n" : "exit\n");
 }
 
 int main(int argc, char **argv) {

@@ -569,8 +569,11 @@ def test_profile_denies_more_than_the_engines_own(
 
 def test_32_bit_calls_kill(lab: Lab, probe: Path) -> None:
     shutil.copy(probe, lab.workspace / "probe")
+    control = lab.plain("/workspace/probe", "int80").out
+    if control == "none":  # such as Apple silicon
+        pytest.skip("this processor has no 32-bit calls")
+    assert control == "exit"
     assert lab.hardened("/workspace/probe", "int80").out == f"signal {SIGSYS}"
-    assert lab.plain("/workspace/probe", "int80").out != f"signal {SIGSYS}"
 
 
 # --- builds work

@@ -10,11 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from devtools.vm.__main__ import format_environment, is_complete, merge_results
+from devtools.vm.architectures import PLATFORMS
 from devtools.vm.guest_limits import PROFILE, SCENARIOS, format_figure
-from devtools.vm.matrix_rows import REFUSED_COLUMNS, Column, Machine, Matrix, load_matrix
+from devtools.vm.matrix_rows import REFUSED_COLUMNS, Architecture, Column, Machine, Matrix, load_matrix
 from devtools.vm.measurements import MEASUREMENTS, describe_attacks, list_denials
-from devtools.vm.qemu import KVM, Boot, RootDisk, boot_command
-from devtools.vm.root_disk import ROOT, select_requirements
+from devtools.vm.qemu import KVM, TCG, Boot, RootDisk, boot_command, find_accelerator
+from devtools.vm.root_disk import ROOT, is_own, select_requirements
 from devtools.vm.row_results import Cell, Facts, Outcome, RowResult, format_line, load_results, read_lines, save_results
 from sandbox.models import AttackOutcome, AttackResult
 
@@ -134,6 +135,26 @@ def test_a_machine_has_no_network_and_changes_its_root_disk_only_when_it_is_made
     root = f"file={tmp_path}/root,if=virtio,format=raw,cache=unsafe,snapshot="
     assert f"{root}on" in words
     assert f"{root}off" in boot_command(Boot(disk, tmp_path / "data", tmp_path, machine, keeps=True), KVM)
+
+
+def test_an_arm64_machine_has_a_console_and_another_port_for_the_lines(tmp_path: Path) -> None:
+    disk = RootDisk(tmp_path / "root", tmp_path / "kernel", tmp_path / "initrd", architecture=Architecture.ARM64)
+    boot = Boot(disk, tmp_path / "data", tmp_path, Machine(cpus=2, memory_mib=64, disk_mib=64))
+    words = boot_command(boot, TCG)
+    assert words[0] == "qemu-system-aarch64"
+    assert "console=ttyAMA0" in words[words.index("-append") + 1].split()
+    assert words.count("-serial") == 1  # the board has one
+    assert words[words.index("-serial") + 1] == f"file:{boot.console}"
+    assert f"file,id=port,path={boot.port}" in words
+    assert PLATFORMS[Architecture.ARM64].port == "hvc0"
+
+
+def test_hardware_support_is_for_machines_of_this_hosts_architecture(tmp_path: Path) -> None:
+    (foreign,) = (architecture for architecture in Architecture if not is_own(architecture))
+    disk = RootDisk(tmp_path / "root", tmp_path / "kernel", tmp_path / "initrd", architecture=foreign)
+    machine = Machine(cpus=2, memory_mib=64, disk_mib=64)
+    assert find_accelerator(Boot(disk, tmp_path / "data", tmp_path, machine)) == TCG
+    assert list(tmp_path.iterdir()) == []  # no machine was started
 
 
 @pytest.mark.parametrize("name", PROFILE)
