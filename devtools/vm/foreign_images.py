@@ -28,24 +28,19 @@ from sandbox.images.debian import BOOTSTRAPPED, bootstrap_commands
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 
-EMULATION_NEEDS = ("update-binfmts", "arch-test", "dockerd")
+EMULATION_NEEDS = ("update-binfmts", "arch-test", "dockerd", "ip")
 """Programs of this host, beside those of every row."""
 _REGISTERED = Path("/proc/sys/fs/binfmt_misc")
 _BOOTSTRAP_S, _COMMAND_S, _ENGINE_S = 1800.0, 300.0, 60.0
 
 
-@contextmanager
-def emulate_programs(platform: Platform) -> Iterator[None]:
-    """Programs of that architecture run on this host, also below a changed root. Raises: RuntimeError."""
+def emulate_programs(platform: Platform) -> None:
+    """Programs of that architecture run on this host from now on, also below a changed root, as after each start of a
+    host with Debian's emulator. Raises: RuntimeError.
+    """
     name = f"qemu-{platform.machine}"
-    if (_REGISTERED / name).exists():
-        yield
-        return
-    run_command(["update-binfmts", "--enable", name], _COMMAND_S, reason=f"programs of {platform.machine}")
-    try:
-        yield
-    finally:
-        run_command(["update-binfmts", "--disable", name], _COMMAND_S, reason=f"programs of {platform.machine}")
+    if not (_REGISTERED / name).exists():
+        run_command(["update-binfmts", "--enable", name], _COMMAND_S, reason=f"programs of {platform.machine}")
 
 
 def find_tags(names: Sequence[str]) -> dict[str, str]:
@@ -79,27 +74,41 @@ def build_foreign_images(
 
 @contextmanager
 def _start_engine(folder: Path) -> Iterator[str]:
-    """An engine with all its files below a folder; its address. The host's engine and its images are untouched."""
+    """An engine with files, names and a bridge of its own; its address. The host's engine and its images are untouched.
+
+    It shares the host's network, which builds need. With `--bridge=none` it would remove the bridge of the host's
+    engine (seen: 20.10), and where containerd runs as a service, it uses that one.
+    """
     with tempfile.TemporaryDirectory(prefix="matrix-") as short:  # the name of a socket is at most 107 bytes
         settings = folder / "daemon.json"
         settings.write_text("{}")
-        host = f"unix://{short}/engine"
+        host, name = f"unix://{short}/engine", f"matrix{os.getpid()}"
         argv = ["dockerd", "--config-file", str(settings), "--data-root", str(folder / "data"), "--exec-root",
-                f"{short}/exec", "--pidfile", f"{short}/pid", "--host", host, "--bridge=none", "--iptables=false",
-                "--ip6tables=false"]  # fmt: skip
-        with (folder / "engine.log").open("wb") as log:
+                f"{short}/exec", "--pidfile", f"{short}/pid", "--host", host, f"--bridge={name}", "--iptables=false",
+                "--ip6tables=false", "--ip-forward=false", f"--containerd-namespace={name}",
+                f"--containerd-plugins-namespace={name}-plugins"]  # fmt: skip
+        with _bridge(name), (folder / "engine.log").open("wb") as log:
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603 - fixed
-        try:
-            _wait_for_engine(host, folder / "engine.log")
-            yield host
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_ENGINE_S)
-            process.kill()
-            process.wait()
-            for place in (folder, Path(short)):
-                unmount_below(place)
+            try:
+                _wait_for_engine(host, folder / "engine.log")
+                yield host
+            finally:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_ENGINE_S)
+                process.kill()
+                process.wait()
+                for place in (folder, Path(short)):
+                    unmount_below(place)
+
+
+@contextmanager
+def _bridge(name: str) -> Iterator[None]:
+    run_command(["ip", "link", "add", name, "type", "bridge"], _COMMAND_S, reason="a bridge for an engine")
+    try:
+        yield
+    finally:
+        run_command(["ip", "link", "delete", name], _COMMAND_S, reason="the bridge of an engine")
 
 
 def _wait_for_engine(host: str, log: Path) -> None:

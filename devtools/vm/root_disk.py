@@ -13,7 +13,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,22 +94,8 @@ def ensure_root_disk(workshop: Workshop, name: str, system: System) -> RootDisk:
 
     Raises: RuntimeError, OSError.
     """
-    with _emulate_if_foreign(system.architecture):
-        return _ensure_root_disk(workshop, name, system)
-
-
-def _emulate_if_foreign(architecture: Architecture) -> AbstractContextManager[None]:
-    """Programs of the machine run here, too."""
-    kind = PLATFORMS[architecture]
-    return nullcontext() if is_own(architecture) else emulate_programs(kind)
-
-
-def is_own(architecture: Architecture) -> bool:
-    """Whether it is the architecture of this host."""
-    return PLATFORMS[architecture].machine == platform.machine()
-
-
-def _ensure_root_disk(workshop: Workshop, name: str, system: System) -> RootDisk:
+    if not is_own(system.architecture):
+        emulate_programs(PLATFORMS[system.architecture])
     images = save_images(workshop, system.architecture)
     folder = workshop.cache / f"{name}-{_fingerprint(system, images, workshop.machine)}"
     disk = _find_parts(folder, system)
@@ -128,6 +113,11 @@ def _ensure_root_disk(workshop: Workshop, name: str, system: System) -> RootDisk
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return disk
+
+
+def is_own(architecture: Architecture) -> bool:
+    """Whether it is the architecture of this host."""
+    return PLATFORMS[architecture].machine == platform.machine()
 
 
 def _find_parts(folder: Path, system: System) -> RootDisk:

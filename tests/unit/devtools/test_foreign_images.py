@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -56,8 +57,10 @@ def test_what_is_no_image_is_an_error(tmp_path: Path) -> None:
 
 
 def test_images_have_the_tags_that_the_product_looks_for() -> None:
+    """By the hash of their recipes: each image has its own."""
     tags = find_tags(IMAGES)
-    assert all(tag.startswith(f"{TAG_PREFIX}{name}:") and not tag.endswith(":latest") for name, tag in tags.items())
+    assert all(re.fullmatch(rf"{re.escape(TAG_PREFIX)}{name}:[0-9a-f]{{12}}", tag) for name, tag in tags.items())
+    assert len({tag.rpartition(":")[2] for tag in tags.values()}) == len(IMAGES)
 
 
 def test_images_of_another_architecture_are_built_once_for_their_recipes(tmp_path: Path) -> None:
