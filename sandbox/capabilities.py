@@ -28,7 +28,7 @@ from sandbox.files.idmap import IdMapping
 from sandbox.files.mount_points import find_file_system_type
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay_mounts import find_overlay_obstacle
-from sandbox.guest_labels import is_labelled
+from sandbox.guest_labels import is_labelled, is_permissive
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy, UserIds
 from sandbox.profiles import Profile
@@ -126,7 +126,7 @@ def engine_probes(
         "runtime": lambda facts: runtime_probe(facts, settings, policy),
         "runc": lambda facts: runc_probe(facts, settings.container.runtime),
         "seccomp": seccomp_probe,
-        "lsm": lambda facts: lsm_probe(facts, _find_unlabelled(home)),
+        "lsm": lambda facts: lsm_probe(facts, _find_unlabelled(home), records_only=is_permissive()),
         "userns": lambda facts: userns_probe(facts, policy.users),
         "init": init_probe,
         "memory": memory_probe,
@@ -228,11 +228,17 @@ def seccomp_probe(info: Facts) -> Probe:
     return _fail("seccomp", "missing", "Use a kernel with CONFIG_SECCOMP_FILTER and an engine built with seccomp.")
 
 
-def lsm_probe(info: Facts, unlabelled: Sequence[Path] = ()) -> Probe:
+def lsm_probe(info: Facts, unlabelled: Sequence[Path] = (), *, records_only: bool = False) -> Probe:
     """AppArmor or SELinux, a second layer of defense where the distribution ships one. `unlabelled`: paths of the home
-    that guests need and SELinux does not let them use.
+    that guests need and SELinux does not let them use. `records_only`: SELinux is in permissive mode.
     """
     found = [name for name in ("apparmor", "selinux") if has_security_option(info, name)]
+    if "selinux" in found and records_only:
+        return _warn(
+            "lsm",
+            f"{', '.join(found)}; in permissive mode, which denies no access",
+            "SELinux only records what guests do: setenforce 1, and SELINUX=enforcing in /etc/selinux/config.",
+        )
     if "selinux" in found and unlabelled:
         paths = shlex.join(map(str, unlabelled))
         return _fail(

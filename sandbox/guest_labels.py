@@ -4,23 +4,37 @@ An engine that confines guests by SELinux lets them use files with the type `con
 without a relabelling option finds its folders closed. `:Z`, that option, relabels all that is below a path on each
 start. We label a folder once, when we make it and it is empty: files that are made in it inherit its type (see "type
 transition" in the SELinux Notebook), copies of them in an overlay too. A path that we did not make is never labelled.
+
+A guest that fetches packages speaks to a Unix socket of ours. To connect to one SELinux asks for two types: that of its
+file, as above, and that of the socket itself, which is the listening process's unless that process asks for another.
 docs/adr/0165.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ATTRIBUTE = "security.selinux"
 LABEL = b"system_u:object_r:container_file_t:s0\0"
+SOCKET_LABEL = b"system_u:system_r:container_t:s0\0"
+_NEW_SOCKETS = Path("/proc/thread-self/attr/sockcreate")  # proc(5); a newline: no label is asked for
 _KERNEL = Path("/sys/fs/selinux")
 
 
 def has_selinux(kernel: Path = _KERNEL) -> bool:
     """Whether the kernel has a policy of SELinux; then `enforce` says whether it only reports."""
     return (kernel / "enforce").exists()
+
+
+def is_permissive(kernel: Path = _KERNEL) -> bool:
+    """Whether SELinux only records what it would deny, to every process."""
+    try:
+        return (kernel / "enforce").read_text(encoding="ascii").strip() == "0"
+    except OSError:
+        return False
 
 
 def label_for_guests(path: Path) -> None:
@@ -39,6 +53,21 @@ def make_guest_folder(path: Path) -> None:
             raise
     else:
         label_for_guests(path)
+
+
+@contextmanager
+def guest_sockets(new_sockets: Path = _NEW_SOCKETS) -> Iterator[None]:
+    """Guests may connect to sockets that this thread makes inside the block, if they see them."""
+    if not has_selinux():
+        yield
+        return
+    with suppress(OSError):  # a policy without containers
+        new_sockets.write_bytes(SOCKET_LABEL)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            new_sockets.write_bytes(b"\n")
 
 
 def is_labelled(path: Path) -> bool:

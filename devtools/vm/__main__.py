@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
         return 2
     good = True
     for name in names:
-        wanted = Wanted(name, tuple(asked.column) or matrix.rows[name].columns, asked.attacks, asked.limit_s)
+        wanted = Wanted(name, tuple(asked.column) or matrix.columns(name), asked.attacks, asked.limit_s)
         good &= is_complete(_measure_row(workshop, matrix, wanted), wanted.columns)
     if asked.page:
         write_page(matrix, load_results())

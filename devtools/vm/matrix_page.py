@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from devtools.vm.matrix_rows import Column, Matrix, Row
+from devtools.vm.matrix_rows import Column, Matrix
 from devtools.vm.row_results import Outcome, RowResult
 
 PAGE = Path(__file__).parents[2] / "docs" / "platforms.md"
@@ -17,8 +17,11 @@ as it was in the checkout. **works**: it did what it must, limits and figures in
 says by name that it does not support this engine, in `sandbox doctor` and before any job starts anything. **failed**:
 neither. **not run**: nothing is known. **in part**: some of the column's attacks, named below.
 
-In the row with SELinux the kernel confines guests and records what it would deny to them, but denies nothing: Debian's
-policy is not made for a whole system.
+In the row with SELinux the kernel enforces Debian's policy on guests alone: that policy is not made for a whole
+system, so what other processes do is only recorded. Two rules of Fedora's policy are added. Guests may start with the
+engine's own init, and new files have the categories of their folder, not those of the guest. The column **selinux**
+says what was denied to the guests of the columns before it, and shows that SELinux does deny: a folder without a label,
+and a whole home without labels.
 
 Speed says nothing here: all machines ran without hardware support (`tcg`), about ten times slower.
 
@@ -40,8 +43,8 @@ _SHORT = {
 def render_page(matrix: Matrix, results: Mapping[str, RowResult]) -> str:
     """The page as Markdown."""
     parts = [_HEAD, *_summary(matrix, results), "", _BESIDE.read_text(encoding="utf-8").rstrip()]
-    for name, row in matrix.rows.items():
-        parts += ["", f"## {matrix.title(name)}", "", *_details(name, row, results.get(name))]
+    for name in matrix.rows:
+        parts += ["", f"## {matrix.title(name)}", "", *_details(name, matrix.columns(name), results.get(name))]
     return "\n".join(parts) + "\n"
 
 
@@ -53,13 +56,13 @@ def write_page(matrix: Matrix, results: Mapping[str, RowResult], path: Path = PA
 def _summary(matrix: Matrix, results: Mapping[str, RowResult]) -> Iterator[str]:
     yield f"| row | {' | '.join(_SHORT.get(column, column) for column in Column)} |"
     yield f"|---|{'---|' * len(Column)}"
-    for name, row in matrix.rows.items():
-        words = [_word(row, results.get(name), column) for column in Column]
+    for name in matrix.rows:
+        words = [_word(matrix.columns(name), results.get(name), column) for column in Column]
         yield f"| {matrix.title(name)} | {' | '.join(words)} |"
 
 
-def _word(row: Row, result: RowResult | None, column: Column) -> str:
-    if column not in row.columns:
+def _word(columns: tuple[Column, ...], result: RowResult | None, column: Column) -> str:
+    if column not in columns:
         return "-"
     cell = result.find(column) if result else None
     if cell is None:
@@ -68,7 +71,7 @@ def _word(row: Row, result: RowResult | None, column: Column) -> str:
     return f"{word}, in part" if cell.part else word
 
 
-def _details(name: str, row: Row, result: RowResult | None) -> Iterator[str]:
+def _details(name: str, columns: tuple[Column, ...], result: RowResult | None) -> Iterator[str]:
     if result is None:
         yield f"Not run: `make matrix ROWS={name}`."
         return
@@ -78,7 +81,7 @@ def _details(name: str, row: Row, result: RowResult | None) -> Iterator[str]:
     yield "|---|---|"
     for what, version in result.versions.items():
         yield f"| {what} | {_escape(version)} |"
-    for column in row.columns:
+    for column in columns:
         cell = result.find(column)
         if cell is not None:
             notes = [cell.part, cell.date if cell.date != result.date else ""]

@@ -26,6 +26,7 @@ class Column(StrEnum):
     OUTPUT = "output"
     KILL = "kill and reconcile"
     UNITS = "units of systemd"
+    SELINUX = "selinux"  # before hostile guests: they are denied more than others, as they must be
     CONTRACT = "executor contract"
     ATTACKS = "attacks"
 
@@ -56,8 +57,8 @@ class Architecture(StrEnum):
 class System(_Declared):
     """A root file system. `suite`: of Debian's archive. `packages`: beside those that every system has.
 
-    `selinux`: in place of AppArmor, and the engine confines guests by it. It is asked and recorded, not enforced:
-    Debian's policy is not made for a whole system.
+    `selinux`: in place of AppArmor, and the engine confines guests by it. It is in force for guests alone
+    (`guest_policy.py`).
     """
 
     title: str
@@ -86,11 +87,6 @@ class Row(_Declared):
     user: str
     refused: str = ""
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns to measure."""
-        return REFUSED_COLUMNS if self.refused else tuple(Column)
-
 
 class Matrix(_Declared):
     """Everything in `rows.toml`."""
@@ -105,6 +101,13 @@ class Matrix(_Declared):
         if unknown:
             raise ValueError(f"no such system: {', '.join(sorted(unknown))}")
         return self
+
+    def columns(self, name: str) -> tuple[Column, ...]:
+        """The columns to measure in a row."""
+        row = self.rows[name]
+        if row.refused:
+            return REFUSED_COLUMNS
+        return tuple(Column if self.systems[row.system].selinux else (c for c in Column if c is not Column.SELINUX))
 
     def title(self, name: str) -> str:
         """What the page calls a row."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from devtools.kills import plain_git
 from devtools.vm.guest_limits import PROFILE, SCENARIOS
+from devtools.vm.guest_selinux import GuestSelinux
 from devtools.vm.matrix_rows import Column
 from devtools.vm.row_results import Cell, Facts, Outcome, format_line
 from devtools.vm.service_units import ServiceUnits
@@ -31,7 +31,7 @@ from sandbox import attack
 from sandbox.engine.connection import connect
 from sandbox.engine.container import list_containers
 from sandbox.errors import SandboxError
-from sandbox.guest_labels import has_selinux
+from sandbox.guest_labels import has_selinux, is_permissive
 from sandbox.models import AttackOutcome, AttackResult, ProbeLevel, Verdict
 from sandbox.workbench import Workbench
 
@@ -43,8 +43,6 @@ ATTACK_S = 900.0
 """Of one attack: a machine without hardware support is about ten times slower."""
 _SOURCE = {"job": ("job", "two\n"), "limits": ("limits", "\n")}
 _SHOWN = 600
-_DENIED = re.compile(r"avc: +denied +\{ (?P<what>[^}]+) \}(?P<fields>.*)")
-_FIELD = re.compile(r'(\w+)="?([^" ]*)')
 _OF_THE_MACHINE = ("image:", "disk:", "registry:")
 """Lines of doctor that say nothing of the system: few images are loaded, and there is no network."""
 
@@ -167,6 +165,18 @@ def measure_units(stage: Stage) -> str:
     return "; ".join(units.seen)
 
 
+def measure_selinux(stage: Stage) -> str:
+    """What SELinux denies to guests: in the columns before none of what they do, in a home without labels all."""
+    other = Stage(stage.folder / "other")
+    other.prepare()
+    selinux = GuestSelinux(other.home, other.source("job"), other.open)
+    try:
+        selinux.measure()
+    except RuntimeError as error:
+        raise _Unexpected("; ".join([*selinux.seen, str(error)])) from error
+    return "; ".join(selinux.seen)
+
+
 def measure_contract(stage: Stage) -> str:
     """The contract of executors, on the guest of a task and on a fresh one."""
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-rs"]
@@ -228,6 +238,7 @@ MEASUREMENTS: Mapping[Column, Callable[[Stage], str]] = {
     **_LIMITS,
     Column.KILL: measure_kill,
     Column.UNITS: measure_units,
+    Column.SELINUX: measure_selinux,
     Column.CONTRACT: measure_contract,
     Column.ATTACKS: measure_attacks,
 }
@@ -273,20 +284,8 @@ def find_versions() -> dict[str, str]:
     }
     engine.close()
     if has_selinux():
-        log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True)  # noqa: S607 - in a machine of ours
-        versions["denied to guests by SELinux"] = list_denials(log.stdout)
+        versions["selinux"] = "permissive" if is_permissive() else "enforcing"
     return versions
-
-
-def list_denials(log: str) -> str:
-    """What SELinux denied to guests, or would have, by the kernel's log. Pure."""
-    found: Counter[str] = Counter()
-    for match in _DENIED.finditer(log):
-        fields = dict(_FIELD.findall(match["fields"]))
-        if ":container_t:" in fields.get("scontext", ""):
-            target = fields["tcontext"].split(":")[2]
-            found[f"{match['what']} of {target} {fields.get('name', '')}".strip()] += 1
-    return ", ".join(f"{what} {times}x" for what, times in found.most_common(20)) or "none"
 
 
 def _expect(true: bool, seen: str) -> str:

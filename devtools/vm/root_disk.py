@@ -21,6 +21,7 @@ import platformdirs
 from devtools.published import debian_mirror
 from devtools.vm.architectures import PLATFORMS
 from devtools.vm.foreign_images import build_foreign_images, emulate_programs, find_tags
+from devtools.vm.guest_policy import find_domains, render_module
 from devtools.vm.matrix_rows import Architecture, Machine, System
 from devtools.vm.qemu import Boot, RootDisk, find_accelerator, run_command, run_machine, tell
 from sandbox.files.mount_points import unmount_below
@@ -39,7 +40,7 @@ _USER = "tester"
 _SELINUX_OPTIONS = (
     "security=selinux",
     "selinux=1",
-    "enforcing=0",
+    "enforcing=1",
     "log_buf_len=8M",
     "sysctl.kernel.printk_ratelimit=0",
 )
@@ -171,6 +172,7 @@ def _fingerprint(system: System, images: Mapping[str, Path], machine: Machine) -
     ]
     kind = PLATFORMS[system.architecture]
     what += [list_packages(kind.kernel), _UNIT.format(port=kind.port), _requirements()]
+    what += [render_module(()), *_SELINUX_OPTIONS] if system.selinux else []
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
 
 
@@ -238,7 +240,7 @@ def _make_disk(workshop: Workshop, folder: Path, system: System) -> None:
     if is_native:  # by an emulator it takes a quarter of an hour, and a machine compiles what it imports
         _compile_packages(tree)
     if system.selinux:
-        _label(tree)
+        _confine_guests(tree)
     for pattern, name in (("vmlinuz-*", "vmlinuz"), ("initrd.img-*", "initrd.img")):
         (found,) = (tree / "boot").glob(pattern)
         shutil.copy2(found, folder / name)
@@ -264,11 +266,20 @@ def _configure(tree: Path, port: str) -> None:
     run_command(add, _DISK_S, reason="the user of the rows")
 
 
-def _label(tree: Path) -> None:
-    """SELinux for the engine, and the labels of its policy for all files."""
-    (tree / "etc/selinux/config").write_text("SELINUX=permissive\nSELINUXTYPE=default\n")
+def _confine_guests(tree: Path) -> None:
+    """SELinux for the engine, in force for guests alone, and the labels of its policy for all files."""
+    (tree / "etc/selinux/config").write_text("SELINUX=enforcing\nSELINUXTYPE=default\n")
     (tree / "etc/docker").mkdir(exist_ok=True)
     (tree / "etc/docker/daemon.json").write_text('{"selinux-enabled": true}\n')
+    (policy,) = (tree / "etc/selinux/default/policy").iterdir()
+    printed, module = tree / "tmp/policy.cil", tree / "root/guests.cil"
+    inside = Path("/") / policy.relative_to(tree)
+    show = ["chroot", str(tree), "checkpolicy", "--mls", "--binary", "--cil", "--output=/tmp/policy.cil", str(inside)]
+    run_command(show, _DISK_S, reason="the domains of SELinux's policy")
+    module.write_text(render_module(find_domains(printed.read_text())))
+    printed.unlink()
+    install = ["chroot", str(tree), "semodule", "--noreload", "--install=/root/guests.cil"]
+    run_command(install, _DISK_S, reason="the module of SELinux for guests")
     label = ["chroot", str(tree), "setfiles", "-q", "/etc/selinux/default/contexts/files/file_contexts", "/"]
     run_command(label, _DISK_S, reason="the labels of SELinux")
 

@@ -27,6 +27,7 @@ from sandbox.egress.client_hello import MAX_HELLO_BYTES, HiddenName, NotTls, fin
 from sandbox.egress.connection_meter import Connection, ConnectionMeter, EgressLimits, Refused
 from sandbox.egress.destinations import AllowedHost, AllowList, Destination
 from sandbox.egress.proxy_requests import BadRequest, ProxyRequest, RequestReader
+from sandbox.guest_labels import guest_sockets
 from sandbox.models.egress import EgressAccess, EgressRefusal
 
 _CHUNK_BYTES = 64 * 1024
@@ -329,7 +330,8 @@ async def _read_hello(client: _Peer, entry: AllowedHost, begun: bytes) -> bytes:
 
 def listen_on(path: Path, owner: tuple[int, int] | None) -> socket.socket:
     """Make the socket. The address of a Unix socket holds 107 bytes: a home may be deeper, so its folder is opened."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with guest_sockets():
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -211,6 +211,12 @@ def test_lsm(option: str, level: ProbeLevel) -> None:
     assert "rootless engine cannot" in c.lsm_probe({"SecurityOptions": ["name=rootless"]}).hint
 
 
+def test_selinux_that_only_records_is_a_warning_also_without_labels() -> None:
+    probe = c.lsm_probe({"SecurityOptions": ["name=selinux"]}, [Path("/home/x")], records_only=True)
+    assert (probe.level, "permissive mode" in probe.value, "setenforce 1" in probe.hint) == (WARN, True, True)
+    assert c.lsm_probe({"SecurityOptions": ["name=apparmor"]}, records_only=True).level is OK
+
+
 def test_a_home_without_labels_fails_where_the_engine_confines_by_selinux(tmp_path: Path) -> None:
     Home(tmp_path).prepare()  # by a kernel without SELinux
     confining, settings = {**INFO, "SecurityOptions": ["name=seccomp", "name=selinux"]}, Settings()

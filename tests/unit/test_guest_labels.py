@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from sandbox import guest_labels
-from sandbox.guest_labels import ATTRIBUTE, LABEL, has_selinux, is_labelled, label_for_guests, make_guest_folder
+from sandbox.guest_labels import (
+    ATTRIBUTE,
+    LABEL,
+    SOCKET_LABEL,
+    guest_sockets,
+    has_selinux,
+    is_labelled,
+    is_permissive,
+    label_for_guests,
+    make_guest_folder,
+)
 from sandbox.store.home import GUEST_FOLDERS, Home
 
 Labels = dict[str, bytes]
@@ -89,8 +99,41 @@ def test_a_home_labels_what_guests_see_and_not_its_secrets(tmp_path: Path, label
     assert set(labels) == {str(mask), *(str(home.repositories / name) for name in GUEST_FOLDERS)}
 
 
+@pytest.mark.usefixtures("selinux")
+def test_a_label_is_asked_for_new_sockets_until_the_end_of_the_block(tmp_path: Path) -> None:
+    asked = tmp_path / "sockcreate"
+
+    def fail() -> None:
+        with guest_sockets(asked):
+            assert asked.read_bytes() == SOCKET_LABEL
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert asked.read_bytes() == b"\n"
+
+
+@pytest.mark.usefixtures("selinux")
+def test_a_policy_without_containers_leaves_the_socket(tmp_path: Path) -> None:
+    with guest_sockets(tmp_path / "no folder" / "sockcreate"):
+        pass
+
+
+def test_without_selinux_no_label_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guest_labels, "has_selinux", lambda: False)
+    with guest_sockets(tmp_path / "sockcreate"):
+        assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("shown", [True, False])
 def test_a_kernel_with_a_policy_shows_whether_it_is_enforced(shown: bool, tmp_path: Path) -> None:
     if shown:
         (tmp_path / "enforce").write_text("0")
     assert has_selinux(tmp_path) is shown
+
+
+@pytest.mark.parametrize(("text", "permissive"), [("0", True), ("1", False), ("", False)])
+def test_only_a_kernel_that_says_so_is_in_permissive_mode(text: str, permissive: bool, tmp_path: Path) -> None:
+    if text:
+        (tmp_path / "enforce").write_text(text)
+    assert is_permissive(tmp_path) is permissive

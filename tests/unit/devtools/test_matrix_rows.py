@@ -13,7 +13,7 @@ from devtools.vm.__main__ import format_environment, is_complete, merge_results
 from devtools.vm.architectures import PLATFORMS
 from devtools.vm.guest_limits import PROFILE, SCENARIOS, format_figure
 from devtools.vm.matrix_rows import REFUSED_COLUMNS, Architecture, Column, Machine, Matrix, load_matrix
-from devtools.vm.measurements import MEASUREMENTS, describe_attacks, list_denials
+from devtools.vm.measurements import MEASUREMENTS, describe_attacks
 from devtools.vm.qemu import KVM, TCG, Boot, RootDisk, boot_command, find_accelerator
 from devtools.vm.root_disk import ROOT, is_own, select_requirements
 from devtools.vm.row_results import Cell, Facts, Outcome, RowResult, format_line, load_results, read_lines, save_results
@@ -28,9 +28,16 @@ def test_every_column_has_a_measurement() -> None:
 
 
 def test_a_refused_engine_is_asked_for_doctor_and_a_job_alone() -> None:
-    row = MATRIX.rows["debian-13-rootless-podman"]
-    assert row.model_copy(update={"refused": "Podman"}).columns == REFUSED_COLUMNS
-    assert row.columns == tuple(Column)
+    name = "debian-13-rootless-podman"
+    refused = MATRIX.rows[name].model_copy(update={"refused": "Podman"})
+    assert MATRIX.model_copy(update={"rows": {name: refused}}).columns(name) == REFUSED_COLUMNS
+    assert set(Column) - set(MATRIX.columns(name)) == {Column.SELINUX}
+
+
+def test_selinux_is_measured_where_it_is_in_force_and_before_hostile_guests() -> None:
+    columns = MATRIX.columns("debian-13-selinux")
+    assert columns == tuple(Column)
+    assert columns[-3:] == (Column.SELINUX, Column.CONTRACT, Column.ATTACKS)
 
 
 def test_a_row_of_no_system_is_an_error() -> None:
@@ -175,17 +182,3 @@ def test_profiles_of_the_rows_are_toml_with_the_checks_that_are_measured(name: s
 )
 def test_a_figure_has_its_unit(name: str, value: float | None, text: str) -> None:
     assert format_figure(name, value) == text
-
-
-def test_only_what_selinux_denies_to_guests_is_listed() -> None:
-    guest = "scontext=system_u:system_r:container_t:s0:c1,c2"
-    log = (
-        '[ 9.1] audit: type=1400 audit(1.2:3): avc:  denied  { read write } for  pid=7 comm="sh" name="x" dev="vda" '
-        f"ino=5 {guest} tcontext=system_u:object_r:user_home_t:s0 tclass=file permissive=1\n"
-        '[ 9.2] audit: type=1400 audit(1.2:4): avc:  denied  { read } for  pid=1 comm="systemd" name="y" '
-        "scontext=system_u:system_r:init_t:s0 tcontext=system_u:object_r:user_home_t:s0 tclass=file permissive=1\n"
-        f'[ 9.3] audit: avc:  denied  {{ connectto }} for  pid=8 comm="sh" path="/run/s" {guest} '
-        "tcontext=unconfined_u:unconfined_r:unconfined_t:s0 tclass=unix_stream_socket permissive=1\n"
-    )
-    assert list_denials(log) == "read write of user_home_t x 1x, connectto of unconfined_t 1x"
-    assert list_denials("") == "none"

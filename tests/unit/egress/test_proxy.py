@@ -8,7 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from sandbox.attack.harness.egress_peers import (
     send_request,
     serving,
 )
+from sandbox.egress import proxy as proxy_module
 from sandbox.egress.connection_meter import EgressLimits
 from sandbox.egress.destinations import AllowList, Destination
 from sandbox.egress.proxy import EgressProxy
@@ -99,6 +100,28 @@ def test_socket_is_private_and_goes_with_the_proxy(start: Callable[..., EgressPr
     assert stat.S_IMODE(proxy.path.stat().st_mode) == 0o600
     ended(proxy)
     assert not proxy.path.exists()
+
+
+def test_socket_is_made_as_one_that_selinux_lets_guests_connect_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    @contextmanager
+    def label() -> Iterator[None]:
+        steps.append("label")
+        yield
+        steps.append("no label")
+
+    class Recorded(socket.socket):
+        def __init__(self, *given: int) -> None:
+            steps.append("socket")
+            super().__init__(*given)
+
+    monkeypatch.setattr(proxy_module, "guest_sockets", label)
+    monkeypatch.setattr(socket, "socket", Recorded)
+    with proxy_module.listen_on(tmp_path / "socket", None):
+        assert steps == ["label", "socket", "no label"]
 
 
 def test_socket_may_be_deeper_than_a_socket_address_is_long(tmp_path: Path) -> None:
