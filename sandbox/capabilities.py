@@ -233,20 +233,8 @@ def lsm_probe(info: Facts, unlabelled: Sequence[Path] = (), *, records_only: boo
     that guests need and SELinux does not let them use. `records_only`: SELinux is in permissive mode.
     """
     found = [name for name in ("apparmor", "selinux") if has_security_option(info, name)]
-    if "selinux" in found and records_only:
-        return _warn(
-            "lsm",
-            f"{', '.join(found)}; in permissive mode, which denies no access",
-            "SELinux only records what guests do: setenforce 1, and SELINUX=enforcing in /etc/selinux/config.",
-        )
-    if "selinux" in found and unlabelled:
-        paths = shlex.join(map(str, unlabelled))
-        return _fail(
-            "lsm",
-            f"{', '.join(found)}; {len(unlabelled)} paths of the home have no label for guests",
-            f"They are older than SELinux here, or were copied, and checks cannot start. Once, with no check running: "
-            f"chcon -R -t container_file_t {paths}",
-        )
+    if "selinux" in found and (records_only or unlabelled):
+        return _selinux_probe(", ".join(found), unlabelled, records_only)
     if found:
         return _ok("lsm", f"{', '.join(found)}; confirmed in each guest")
     if is_rootless(info):
@@ -254,6 +242,24 @@ def lsm_probe(info: Facts, unlabelled: Sequence[Path] = (), *, records_only: boo
     return _warn(
         "lsm", "none", "Neither AppArmor nor SELinux confines guests; enable the one that your distribution ships."
     )
+
+
+def _selinux_probe(found: str, unlabelled: Sequence[Path], records_only: bool) -> Probe:
+    states, hints = [found], []
+    if records_only:
+        states.append("in permissive mode, which denies no access")
+        hints.append(
+            "SELinux only records what guests do. If the policy of this system is made for all of it, as Fedora's is "
+            "and Debian's is not, set SELINUX=enforcing in /etc/selinux/config."
+        )
+    if unlabelled:
+        states.append(f"{len(unlabelled)} paths of the home have no label for guests")
+        hints.append(
+            f"Paths are older than SELinux here, or were copied; where it denies, no check starts with them. Label "
+            f"them once, with no check running: chcon -R -t container_file_t {shlex.join(map(str, unlabelled))}"
+        )
+    tell = _warn if records_only else _fail
+    return tell("lsm", "; ".join(states), " ".join(hints))
 
 
 def _find_unlabelled(home: Path) -> list[Path]:

@@ -57,17 +57,31 @@ def make_guest_folder(path: Path) -> None:
 
 @contextmanager
 def guest_sockets(new_sockets: Path = _NEW_SOCKETS) -> Iterator[None]:
-    """Guests may connect to sockets that this thread makes inside the block, if they see them."""
-    if not has_selinux():
+    """Guests may connect to sockets that this thread makes inside the block, if they see them.
+
+    Raises: OSError if the label cannot be taken back: later sockets of the thread would have it.
+    """
+    attribute = _open_for_writing(new_sockets) if has_selinux() else None
+    if attribute is None:
         yield
         return
-    with suppress(OSError):  # a policy without containers
-        new_sockets.write_bytes(SOCKET_LABEL)
     try:
-        yield
+        with suppress(OSError):  # a policy without containers
+            os.pwrite(attribute, SOCKET_LABEL, 0)
+        try:
+            yield
+        finally:
+            os.pwrite(attribute, b"\n", 0)
     finally:
-        with suppress(OSError):
-            new_sockets.write_bytes(b"\n")
+        os.close(attribute)
+
+
+def _open_for_writing(path: Path) -> int | None:
+    """Opened once: taking the label back must not need a file descriptor, of which none may be left."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
 
 
 def is_labelled(path: Path) -> bool:

@@ -40,11 +40,11 @@ class GuestSelinux:
     def measure(self) -> None:
         """All steps. Raises: RuntimeError for what is not as it must be."""
         _require(has_selinux() and not is_permissive(), "SELinux is not in enforcing mode")
-        denied = list_denials(_read_log())
-        self.seen.append(f"denied in the columns before: {denied}")
-        _require(denied == "none", "guests are denied what they need")
         _require(self._run() == "passed", "a job in a new home fails")
         self._use_two_guests()
+        denied = list_denials(_read_log())
+        self.seen.append(f"denied to guests until here, of the columns before too: {denied}")
+        _require(denied == "none", "guests are denied what they need")
         self._mount_a_folder()
         self._connect_to_a_socket()
         self._take_labels_away()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -100,17 +101,35 @@ def test_a_home_labels_what_guests_see_and_not_its_secrets(tmp_path: Path, label
 
 
 @pytest.mark.usefixtures("selinux")
-def test_a_label_is_asked_for_new_sockets_until_the_end_of_the_block(tmp_path: Path) -> None:
+def test_a_label_is_asked_for_new_sockets_until_the_end_of_the_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when no file descriptor is left: another socket of the thread would have the label."""
     asked = tmp_path / "sockcreate"
+    asked.touch()
 
     def fail() -> None:
         with guest_sockets(asked):
             assert asked.read_bytes() == SOCKET_LABEL
+            monkeypatch.setattr(os, "open", lambda *_given, **_named: (_ for _ in ()).throw(OSError(errno.EMFILE, "")))
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
-    assert asked.read_bytes() == b"\n"
+    monkeypatch.undo()
+    assert asked.read_bytes() == b"\n" + SOCKET_LABEL[1:]  # the kernel takes each write as a whole
+
+
+@pytest.mark.usefixtures("selinux")
+def test_a_label_that_cannot_be_taken_back_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "sockcreate"
+    asked.touch()
+
+    def refuse(*_given: object) -> int:
+        raise OSError(errno.EACCES, "")
+
+    with pytest.raises(PermissionError), guest_sockets(asked):
+        monkeypatch.setattr(os, "pwrite", refuse)
 
 
 @pytest.mark.usefixtures("selinux")
