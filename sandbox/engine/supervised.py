@@ -37,12 +37,14 @@ from sandbox.engine.pid1_session import Session, SessionOutcome
 from sandbox.engine.posture import require_posture
 from sandbox.engine.user_maps import require_no_host_root
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.guest_labels import has_selinux
 from sandbox.models import Verdict
 
 _log = logging.getLogger(__name__)
 _DEATH_S = 10.0
 _LOOK_S = 0.05
 _PIDS_AT_LEAST = 2  # PID 1 and the check, which may end before the first sample
+_SELINUX_HINT = "`sandbox doctor` says in its line `lsm` whether SELinux lets guests use this home."
 _USAGE, _ABANDONED = 64, 75  # images/init/init.c: unknown arguments; the controller of a check was silent for a lease
 
 
@@ -167,7 +169,10 @@ def _no_answer_error(engine: DockerApi, inspected: Mapping[str, Any]) -> Sandbox
             hint="Build it: sandbox images build init",
         )
     return SandboxError(
-        ErrorCode.INTERNAL, "The guest's supervisor does not answer", details=str(state.get("Error") or "")
+        ErrorCode.INTERNAL,
+        "The guest's supervisor does not answer",
+        details=str(state.get("Error") or ""),
+        hint=_SELINUX_HINT if has_selinux() else "",
     )
 
 

@@ -412,15 +412,31 @@ def test_the_proof_leaves_nothing_in_the_workspace(bench: Bench) -> None:
 
 def test_a_supervisor_of_another_version_is_told_from_a_broken_one(bench: Bench) -> None:
     """It is given arguments that it does not know, as one that was built before them."""
+    with pytest.raises(SandboxError, match="another version") as caught:
+        _start(bench, lambda argv: [*argv, "--of-tomorrow"])
+    assert caught.value.code is ErrorCode.IMAGE_MISSING
+
+
+@pytest.mark.parametrize("selinux", [True, False])
+def test_where_selinux_may_be_why_no_supervisor_starts_doctor_is_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, selinux: bool
+) -> None:
+    """A stand-in for one that SELinux does not let run: a program that ends at once."""
+    monkeypatch.setattr(supervised, "has_selinux", lambda: selinux)
+    with pytest.raises(SandboxError, match="does not answer") as caught:
+        _start(bench, lambda _argv: ["/bin/false"])
+    assert ("sandbox doctor" in caught.value.hint) is selinux
+
+
+def _start(bench: Bench, change: Callable[[list[str]], list[str]]) -> None:
+    """Run `true` with another command line of PID 1."""
     options = create_options(_spec(bench), bench.services.policies.container)
-    options["Entrypoint"].append("--of-tomorrow")
+    options["Entrypoint"] = change(options["Entrypoint"])
     sink: Callable[[bytes], None] = lambda _: None  # noqa: E731 - shorter than its name
     work = SupervisedCheck(lambda created: build_command(("true",), PurePosixPath("/workspace"), {},
           bench.services.policies.container, created),
                 Streams(sink, sink), DEADLINE_S, never_stop)  # fmt: skip
-    with pytest.raises(SandboxError, match="another version") as caught:
-        bench.services.engine.run_supervised(bench.name, options, work, keep=False)
-    assert caught.value.code is ErrorCode.IMAGE_MISSING
+    bench.services.engine.run_supervised(bench.name, options, work, keep=False)
 
 
 def _spec(bench: Bench) -> ContainerSpec:
