@@ -182,7 +182,7 @@ def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: 
 
     asked = _make_operation(id=key or uuid.uuid4().hex, task_id=task, name=operation, arguments=_parse(arguments))
     with _dispatcher(invocation) as dispatcher:
-        dispatcher.submit(asked)
+        dispatcher.submit(asked, is_new=key is None)
         answer = dispatcher.result(asked)
     if answer is None:  # only with a limit on the wait
         return

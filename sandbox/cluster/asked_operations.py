@@ -80,7 +80,7 @@ class AskedOperations:
         several times a second. Raises: its error; as `Dispatcher`.
         """
         operation = TaskOperation(id=uuid.uuid4().hex, task_id=task_id, name=name, arguments=dict(arguments))
-        self.dispatcher.submit(operation)
+        self.dispatcher.submit(operation, is_new=True)
         try:
             with self._cancelling(operation, cancelled):
                 return self.finish(operation, kind)
@@ -154,8 +154,8 @@ class AskedOperations:
                     del self._losses[next(iter(self._losses))]
 
     def start(self, run: PlacedRun, arguments: Mapping[str, Any]) -> None:
-        """Ask for checks, and return."""
-        self.dispatcher.submit(_operation_of(run, arguments))
+        """Ask for the checks of a run with a new id, and return."""
+        self.dispatcher.submit(_operation_of(run, arguments), is_new=True)
 
     def wait(self, run: PlacedRun, wait_s: float | None) -> BackgroundRun:
         """A run once it has ended, or that it has not after `wait_s`. Raises: its error."""

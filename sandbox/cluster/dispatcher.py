@@ -67,9 +67,10 @@ class Dispatcher(Protocol):
         """
         ...
 
-    def submit(self, operation: TaskOperation) -> None:
+    def submit(self, operation: TaskOperation, *, is_new: bool = False) -> None:
         """Start an operation and return. Its epoch is set by the dispatcher. `fork` without the argument `fork_id` gets
-        one, the same for the same operation. Raises: `not_found` for the task.
+        one, the same for the same operation. `is_new`: the caller has just drawn its id, so it was never submitted, and
+        is not looked for. Raises: `not_found` for the task.
         """
         ...
 
@@ -173,7 +174,7 @@ class LocalDispatcher:
         )
         return self._worker.perform(create)
 
-    def submit(self, operation: TaskOperation) -> None:
+    def submit(self, operation: TaskOperation, *, is_new: bool = False) -> None:
         """See `Dispatcher`."""
         key = (operation.task_id, operation.id)
         with self._lock:

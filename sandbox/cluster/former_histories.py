@@ -3,14 +3,16 @@
 Theory. A long history is replaced by a new one (`sandbox.cluster.task_workflow`). The answer of an operation stays at
 the server, but with the history that accepted the operation: asked without the id of a run, the server looks into the
 present one only, and says `NOT_FOUND` (github.com/temporalio/api/pull/267). So a caller that asks just after the
-operation has ended meets a new history now and then. The first event of each history names the one before it. The
-server says all this itself: a worker may be lost, or of an earlier version, or know only the newest answers.
+operation has ended meets a new history now and then. Sent again, an operation would be carried out again there. The
+first event of each history names the one before it. The server says all this itself: a worker may be lost, or of an
+earlier version, or know only the newest answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from temporalio.client import Client, WorkflowUpdateHandle
 from temporalio.service import RPCError, RPCStatusCode
@@ -21,39 +23,50 @@ MOST_FORMER = 8
 _ResultT = TypeVar("_ResultT")
 
 
+@dataclass(frozen=True)
+class FormerLook(Generic[_ResultT]):
+    """What a look through the earlier histories of a task found. `value`: None: none of them has accepted the update.
+    `present`: the run id of the history that was the present one when the look began. `is_complete`: the look went
+    back to the first history, so an update without a value was accepted by none.
+    """
+
+    value: _ResultT | None
+    present: str
+    is_complete: bool
+
+
 async def read_former(
     client: Client, workflow: str, update: str, read: Callable[[WorkflowUpdateHandle[Any]], Awaitable[_ResultT]]
-) -> _ResultT | None:
-    """What `read` makes of an update that an earlier history accepted; None: none that the server still has did. It
-    may be repeated. `workflow`, `update`: their ids. Raises: `RPCError`; what `read` raises.
+) -> FormerLook[_ResultT]:
+    """Call `read` with the update in each earlier history, newest first, until one has it. `workflow`, `update`: their
+    ids. The request may be repeated. Raises: `RPCError`, `NOT_FOUND` if there is no such workflow; what `read` raises.
     """
-    async for run in _list_former(client, workflow):
+    described = await client.get_workflow_handle(workflow).describe()
+    info = described.raw_description.workflow_execution_info
+    present = run = info.execution.run_id
+    if present == info.first_run_id:
+        return FormerLook(None, present, is_complete=True)
+    for _ in range(MOST_FORMER):
+        before = await _find_run_before(client, workflow, run)
+        if not before:
+            return FormerLook(None, present, is_complete=before is not None)
+        run = before
         handle = client.get_workflow_handle(workflow, run_id=run).get_update_handle(update)
         try:
-            return await read(handle)
+            return FormerLook(await read(handle), present, is_complete=True)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-    return None
+    return FormerLook(None, present, is_complete=False)
 
 
-async def _list_former(client: Client, workflow: str) -> AsyncIterator[str]:
-    """The runs before the present one, newest first."""
-    run = None
-    for _ in range(MOST_FORMER):
-        run = await _find_run_before(client, workflow, run)
-        if not run:
-            return
-        yield run
-
-
-async def _find_run_before(client: Client, workflow: str, run: str | None) -> str:
-    """`run`: None: the present one. Empty: there was none before it, or the server has removed it."""
+async def _find_run_before(client: Client, workflow: str, run: str) -> str | None:
+    """Empty: `run` is the first history. None: the server has removed its events."""
     events = client.get_workflow_handle(workflow, run_id=run).fetch_history_events(page_size=1)
     try:
         first = await anext(events)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        return ""
+        return None
     return first.workflow_execution_started_event_attributes.continued_execution_run_id

@@ -258,7 +258,7 @@ class RemoteTasks(TasksElsewhere):
         arguments = {"fork_id": fork_id, **wanted}
         fork = TaskOperation(id=uuid.uuid4().hex, task_id=task_id, name=OperationName.FORK, arguments=arguments)
         try:
-            dispatcher.submit(fork)
+            dispatcher.submit(fork, is_new=True)
             made = self._asked.finish(fork, Task)
         except KeyboardInterrupt:
             self._undo_creation(fork, fork_id)

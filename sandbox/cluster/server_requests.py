@@ -2,8 +2,9 @@
 
 Theory. A server that is started again knows what it knew, and each of our requests may be repeated: operations and
 workflows have ids, and it takes each once. So a request that finds no server is made again, until there was none
-for `SERVER_S`, and so is one that the server has no room for now. The client library repeats requests, too, but gives
-up after some seconds.
+for `SERVER_S`, and so is one that the server has no room for now. The client library does not repeat them
+(`sandbox.cluster.temporal_client`): the server takes an operation once in each history of its task, so it is looked for
+in the earlier ones before it is sent again (`sandbox.cluster.task_updates`).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _END_S = 10.0
 
 _IDLE_S, _IDLE_SAMPLES = 1.0, 4
 
-_FEW_RETRIES = RetryConfig(max_elapsed_time_millis=1000, max_retries=3)
+_NO_RETRIES = RetryConfig(max_retries=1)  # this counts the first attempt; 0 is without end
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,15 @@ def _read(path: Path | None) -> bytes | None:
 
 
 async def connect_client(place: ClusterAddress, runtime: Runtime, *, is_caller: bool = False) -> Client:
-    """`is_caller`: it repeats failed requests itself (`sandbox.cluster.server_requests`). Raises: `network_error`; the
-    caller ends the threads of the runtime then, too.
+    """`is_caller`: it repeats failed requests itself (`sandbox.cluster.server_requests`), and looks first whether an
+    operation was accepted. Raises: `network_error`; the caller ends the threads of the runtime then, too.
     """
     access = place.access
     tls = TLSConfig(access.ca, None, access.certificate, access.key) if access.tls else False
     try:
         connecting = Client.connect(
             place.address, namespace=place.namespace, tls=tls, api_key=access.api_key, keep_alive_config=_KEEP_ALIVE,
-            retry_config=_FEW_RETRIES if is_caller else None, runtime=runtime,
+            retry_config=_NO_RETRIES if is_caller else None, runtime=runtime,
         )  # fmt: skip
         return await asyncio.wait_for(connecting, CONNECT_S)
     except (RuntimeError, TimeoutError) as error:

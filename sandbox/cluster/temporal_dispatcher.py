@@ -16,43 +16,33 @@ from temporalio.client import (
     Client,
     WorkflowFailureError,
     WorkflowHandle,
-    WorkflowQueryFailedError,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateHandle,
-    WorkflowUpdateStage,
 )
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from sandbox.cluster.answers import read_answer, read_placement, unreadable_answer_error
+from sandbox.cluster.answers import read_placement, unreadable_answer_error
 from sandbox.cluster.dispatcher import (
     ANY_WORKER,
     PLACES_S,
     PlacementTerms,
-    complete_operation,
     draw_task_id,
     name_fork,
     require_remote,
 )
-from sandbox.cluster.former_histories import read_former
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.requirements import Requirements, list_unmet, require_worker
 from sandbox.cluster.server_requests import SERVER_S, ServerRequests, make_server_error
 from sandbox.cluster.server_thread import ServerThread
 from sandbox.cluster.task_queues import (
-    ALL_READS,
-    ARGUMENT_BYTES,
     DRAIN_S,
-    LARGE_BYTES,
-    NO_ROOM,
     TaskStart,
-    measure_payload,
     name_offer_queue,
     name_task_queue,
     name_worker_directory,
     name_worker_queue,
 )
+from sandbox.cluster.task_updates import TaskUpdates, name_workflow
 from sandbox.cluster.task_workflow import DrainWorkflow, TaskWorkflow
 from sandbox.cluster.temporal_client import ClusterAddress
 from sandbox.cluster.worker_directory import describe_queue, list_classes, list_readers, list_workers
@@ -76,19 +66,8 @@ _PLACES_AT_ONCE = 16
 _QUERY = timedelta(seconds=5)
 """How long one worker may take to say where a task is. The server asks a worker that hangs, too, as it cannot tell."""
 
-_FORMER_S = 10.0
-"""How long an answer is looked for that the present history of its task does not have, at least."""
-
 _PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
-_NO_ROOM_PAUSE_S = 0.2  # until a task is asked again; a reading operation takes about as long
 _WAIT_ON = "The task keeps its place: ask for the same operation again to wait on, or cancel the operation."
-_FAILURES = {
-    "no_worker": (ErrorCode.ENGINE_UNAVAILABLE, "no_worker"),
-    "cancelled": (ErrorCode.CONFLICT, "cancelled"),
-    "no_publisher": (ErrorCode.ENGINE_UNAVAILABLE, "no_publisher"),
-    "history_full": (ErrorCode.QUOTA_EXCEEDED, "history_full"),
-}
-_NO_PUBLISHER_HINT = "Start `sandbox worker` on a home with cluster.role = 'publish' (docs/cluster.md)."
 _ResultT = TypeVar("_ResultT")
 
 
@@ -99,6 +78,7 @@ class TemporalDispatcher:
         self._place = place
         self._requests = ServerRequests()
         self._thread = ServerThread(place)
+        self._updates = TaskUpdates(self._thread, self._requests, place.name)
 
     @property
     def _client(self) -> Client:
@@ -116,7 +96,7 @@ class TemporalDispatcher:
             id="create", task_id=task, name=OperationName.CREATE, arguments={**arguments, "url": url}
         )
         self._wait(self._start(task, url, terms), create)
-        self._wait(self._submit(create), create)
+        self._wait(self._submit(create, is_new=not task_id), create)
         return self._wait_for_answer(create)
 
     async def _start(self, task: str, url: str, terms: PlacementTerms) -> None:
@@ -137,7 +117,7 @@ class TemporalDispatcher:
             self._client.start_workflow,
             TaskWorkflow.run,
             start,
-            id=self._name(start.task_id),
+            id=name_workflow(start.prefix, start.task_id),
             task_queue=_name_workflow_queue(start.prefix, start.requirements),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=reuse,
@@ -145,49 +125,16 @@ class TemporalDispatcher:
         )
         await self._ask(begin)
 
-    def submit(self, operation: TaskOperation) -> None:
+    def submit(self, operation: TaskOperation, *, is_new: bool = False) -> None:
         """See `Dispatcher`."""
-        self._wait(self._submit(operation), operation)
+        self._wait(self._submit(operation, is_new=is_new), operation)
 
-    async def _submit(self, operation: TaskOperation) -> None:
-        """Asks again as long as the task refuses it for others that are in progress. Raises: `conflict` (`reason`:
-        `task_busy`) if these are not answered soon.
-        """
-        document, is_refused = dump_operation(operation), False
-        size, task = measure_payload(document), self._handle(operation.task_id)
-        wanted = {"id": operation.id, "name": operation.name.value, "size": size}
-
-        async def try_once() -> WorkflowUpdateHandle[Any] | None:
-            """None if there is no room now."""
-            accepted = WorkflowUpdateStage.ACCEPTED
-            if size > LARGE_BYTES:
-                room = await task.start_update(TaskWorkflow.reserve, wanted, wait_for_stage=accepted)
-                if _is_refused_for_now(room):
-                    return None
-            handle = await task.start_update(TaskWorkflow.operate, document, id=operation.id, wait_for_stage=accepted)
-            return None if _is_refused_for_now(handle) else handle
-
-        async def start() -> WorkflowUpdateHandle[Any]:
-            nonlocal is_refused
-            try:
-                while (handle := await try_once()) is None:
-                    is_refused = True
-                    await asyncio.sleep(_NO_ROOM_PAUSE_S)
-            except RPCError as error:
-                is_refused = error.status is RPCStatusCode.RESOURCE_EXHAUSTED
-                raise
-            return handle
-
+    async def _submit(self, operation: TaskOperation, *, is_new: bool) -> None:
         try:
-            handle = await self._requests.ask(start, NO_WORKER_S)
+            await self._updates.submit(operation, NO_WORKER_S, is_new=is_new)
         except TimeoutError as error:
-            if is_refused:
-                raise _busy_task_error(operation) from error
             await self._requests.ask(self._list_workers, BUSY_S)  # or it is the server that does not answer
             raise _no_worker_error(operation.task_id) from error
-        # The server forgets a refused one, so `result` would not find it. Others keep their answer for `result`.
-        if operation.name in ALL_READS and handle._known_outcome is not None:
-            await self._read_result(handle, operation)
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
         """See `Dispatcher`. Raises also: `internal` if no worker could carry it out."""
@@ -282,66 +229,10 @@ class TemporalDispatcher:
             raise
 
     async def _result(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
-        update: Any = self._handle(operation.task_id).get_update_handle(operation.id)
-        answer: OperationAnswer | None
-        try:
-            answer = await self._requests.ask(lambda: self._read_result(update, operation), wait_s)
-        except TimeoutError:
-            return None
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            answer = await self._find_former(operation, wait_s, error)
+        answer = await self._updates.result(operation, wait_s)
         if answer is not None and operation.name is OperationName.FORK and answer.error is None:
             await self._start_fork(operation, answer)
         return answer
-
-    async def _find_former(self, operation: TaskOperation, wait_s: float, error: RPCError) -> OperationAnswer | None:
-        """The answer of an operation that the task's present history does not know: a new one began when the operation
-        had ended. None: there is none in that time. Raises: the error if it was never asked for.
-        """
-        read = partial(self._read_result, operation=operation)
-        look = partial(read_former, self._client, self._name(operation.task_id), operation.id, read)
-        try:
-            answer = await self._requests.ask(look, max(wait_s, _FORMER_S))
-            if answer is None:
-                answer = await self._find_removed(operation, wait_s)
-        except TimeoutError:
-            return None
-        if answer is None:
-            raise error
-        return answer
-
-    async def _find_removed(self, operation: TaskOperation, wait_s: float) -> OperationAnswer | None:
-        """As a worker knows it, since the server has removed that history; None: it does not. An operation that only
-        reads is carried out again: it may also have been refused.
-        """
-        task = self._handle(operation.task_id)
-        if operation.name in ALL_READS:
-            await self._submit(operation)
-            update: Any = task.get_update_handle(operation.id)
-            return await self._requests.ask(lambda: self._read_result(update, operation), wait_s)
-        ask = partial(task.query, TaskWorkflow.answer, operation.id, rpc_timeout=_QUERY)
-        try:
-            known = await self._requests.ask(ask, max(wait_s, _FORMER_S))
-        except WorkflowQueryFailedError:  # a worker of an earlier version
-            return None
-        return None if known is None else read_answer(known, operation)
-
-    async def _read_result(self, update: Any, operation: TaskOperation) -> OperationAnswer:
-        """Raises: `conflict`, `engine_unavailable`, `quota_exceeded` or `internal` if it was not carried out."""
-        try:
-            return read_answer(await update.result(), operation)
-        except WorkflowUpdateFailedError as error:
-            kind = error.cause.type if isinstance(error.cause, ApplicationError) else None
-            code, reason = _FAILURES.get(kind or "", (ErrorCode.INTERNAL, None))
-            raise SandboxError(
-                code,
-                f"Operation {operation.id} of {operation.task_id} could not be carried out",
-                details=str(error.cause)[:1000],
-                hint=_NO_PUBLISHER_HINT if kind == "no_publisher" else "`sandbox cluster workers` lists the workers.",
-                reason=reason,
-            ) from error
 
     async def _start_fork(self, operation: TaskOperation, answer: OperationAnswer) -> None:
         """Give a fork to the worker that made it, with the requirements and the place in line of its parent. A
@@ -440,10 +331,7 @@ class TemporalDispatcher:
         self._thread.close()
 
     def _handle(self, task_id: str) -> WorkflowHandle[TaskWorkflow, None]:
-        return self._client.get_workflow_handle_for(TaskWorkflow.run, self._name(task_id))
-
-    def _name(self, task_id: str) -> str:
-        return f"{self._place.name}-{task_id}"
+        return self._client.get_workflow_handle_for(TaskWorkflow.run, name_workflow(self._place.name, task_id))
 
     async def _ask(self, request: Callable[[], Awaitable[_ResultT]]) -> _ResultT:
         """The answer to a request that may be repeated, and is answered at once by a server that is there."""
@@ -455,20 +343,6 @@ class TemporalDispatcher:
             return self._thread.wait(work)
         except (RPCError, TimeoutError) as error:
             raise make_server_error(self._place.address, error, operation) from error
-
-
-def dump_operation(operation: TaskOperation) -> dict[str, Any]:
-    """An operation as the workflow gets it. Raises: `quota_exceeded` for arguments that the server would refuse."""
-    complete = complete_operation(operation)
-    document = complete.model_dump(mode="json")
-    size = measure_payload(document)
-    if size > ARGUMENT_BYTES:
-        raise SandboxError(
-            ErrorCode.QUOTA_EXCEEDED,
-            f"The arguments of '{operation.name}' have {size} bytes; at most {ARGUMENT_BYTES} pass through the cluster",
-            hint="Ask for less at once: smaller patches, or fewer of them.",
-        )
-    return document
 
 
 def _name_workflow_queue(prefix: str, requirements: Requirements) -> str:
@@ -491,21 +365,6 @@ def _no_worker_error(task_id: str) -> SandboxError:
         details="None answers that did not have it before.",
         hint=f"Start one: `sandbox cluster workers` lists those that there are. {_WAIT_ON}",
         reason="no_worker",
-    )
-
-
-def _is_refused_for_now(handle: WorkflowUpdateHandle[Any]) -> bool:
-    found = handle._known_outcome
-    return found is not None and found.failure.application_failure_info.type == NO_ROOM
-
-
-def _busy_task_error(operation: TaskOperation) -> SandboxError:
-    return SandboxError(
-        ErrorCode.CONFLICT,
-        f"{operation.task_id} has too many operations at once for '{operation.name}'",
-        details=f"For {NO_WORKER_S:.0f} s the others left no room for its arguments or its answer.",
-        hint="Ask again when one of them has ended.",
-        reason="task_busy",
     )
 
 

@@ -33,7 +33,7 @@ class Endless:
         self.waited_s = 0.0
         self._is_over = threading.Event()
 
-    def submit(self, operation: TaskOperation) -> None: ...
+    def submit(self, operation: TaskOperation, *, is_new: bool = False) -> None: ...
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
         if operation.name == "look":
@@ -124,7 +124,7 @@ class Interrupted:
         self.closed: list[str] = []
         self._is_cancelled = False
 
-    def submit(self, operation: TaskOperation) -> None:
+    def submit(self, operation: TaskOperation, *, is_new: bool = False) -> None:
         if operation.name == "close":
             self.closed.append(operation.task_id)
 

@@ -12,7 +12,7 @@ import pytest
 from sandbox.cluster.dispatcher import complete_operation, name_fork
 from sandbox.cluster.operation_table import parse_arguments
 from sandbox.cluster.task_queues import ARGUMENT_BYTES
-from sandbox.cluster.temporal_dispatcher import dump_operation
+from sandbox.cluster.task_updates import dump_operation
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import TASK_ID_PATTERN
