@@ -10,14 +10,12 @@ import hashlib
 import io
 import json
 import os
-import subprocess
 import tarfile
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from devtools.privatedaemon import PrivateDaemon
 from devtools.published import debian_mirror
 from devtools.vm.architectures import Platform
 from devtools.vm.matrix_rows import Architecture
@@ -28,10 +26,8 @@ from sandbox.images.debian import BOOTSTRAPPED, bootstrap_commands
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 
-EMULATION_NEEDS = ("update-binfmts", "arch-test", "dockerd", "ip")
-"""Programs of this host, beside those of every row."""
 _REGISTERED = Path("/proc/sys/fs/binfmt_misc")
-_BOOTSTRAP_S, _COMMAND_S, _ENGINE_S = 1800.0, 300.0, 60.0
+_BOOTSTRAP_S, _COMMAND_S = 1800.0, 300.0
 
 
 def emulate_programs(platform: Platform) -> None:
@@ -60,7 +56,8 @@ def build_foreign_images(
     tags = find_tags(tuple(targets))
     with tempfile.TemporaryDirectory(dir=cache, prefix="engine-") as name:
         folder = Path(name)
-        with _start_engine(folder) as host:
+        with BuildEngine(folder / "data") as engine:
+            host = engine.url
             _import_debian(folder, architecture, host, debian_mirror(environ))
             with Workbench(folder / "home", environ={**environ, "DOCKER_HOST": host}) as workbench:
                 workbench.build_images(tuple(targets), tell)
@@ -72,56 +69,49 @@ def build_foreign_images(
                 part.rename(target)
 
 
-@contextmanager
-def _start_engine(folder: Path) -> Iterator[str]:
-    """An engine with files, names and a bridge of its own; its address. The host's engine and its images are untouched.
+class BuildEngine(PrivateDaemon):
+    """Docker with a bridge and names of its own, in the host's network, which builds need. `data`: its images.
 
-    It shares the host's network, which builds need. With `--bridge=none` it would remove the bridge of the host's
-    engine (seen: 20.10), and where containerd runs as a service, it uses that one.
+    With `--bridge=none` it would remove the bridge of the host's engine (seen: 20.10), and where containerd runs as a
+    service, it uses that one.
     """
-    with tempfile.TemporaryDirectory(prefix="matrix-") as short:  # the name of a socket is at most 107 bytes
-        settings = folder / "daemon.json"
+
+    programs = ("dockerd", "ip")
+    prefix = "matrix-"  # with its number it is the longest name of a bridge: 15 characters
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+
+    def _build_command(self) -> list[str]:
+        name, settings = self._folder.name, self._folder / "daemon.json"
         settings.write_text("{}")
-        host, name = f"unix://{short}/engine", f"matrix{os.getpid()}"
-        argv = ["dockerd", "--config-file", str(settings), "--data-root", str(folder / "data"), "--exec-root",
-                f"{short}/exec", "--pidfile", f"{short}/pid", "--host", host, f"--bridge={name}", "--iptables=false",
-                "--ip6tables=false", "--ip-forward=false", f"--containerd-namespace={name}",
-                f"--containerd-plugins-namespace={name}-plugins"]  # fmt: skip
-        with _bridge(name), (folder / "engine.log").open("wb") as log:
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603 - fixed
-            try:
-                _wait_for_engine(host, folder / "engine.log")
-                yield host
-            finally:
-                process.terminate()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_ENGINE_S)
-                process.kill()
-                process.wait()
-                for place in (folder, Path(short)):
-                    unmount_below(place)
+        own = {
+            "config-file": settings,
+            "data-root": self._data,
+            "exec-root": self._folder / "exec",
+            "pidfile": self._folder / "pid",
+            "host": self.url,
+            "bridge": name,
+            "containerd-namespace": name,
+            "containerd-plugins-namespace": f"{name}-plugins",
+        }
+        less = ("--iptables=false", "--ip6tables=false", "--ip-forward=false")
+        return ["dockerd", *less, *(f"--{option}={value}" for option, value in own.items())]
+
+    def _start(self) -> None:
+        add = ["ip", "link", "add", self._folder.name, "type", "bridge"]
+        run_command(add, _COMMAND_S, reason="a bridge for an engine")
+        super()._start()
+
+    def _remove_leftovers(self) -> None:
+        unmount_below(self._data)
+        if Path("/sys/class/net", self._folder.name).exists():
+            delete = ["ip", "link", "delete", self._folder.name]
+            run_command(delete, _COMMAND_S, reason="the bridge of an engine")
 
 
-@contextmanager
-def _bridge(name: str) -> Iterator[None]:
-    run_command(["ip", "link", "add", name, "type", "bridge"], _COMMAND_S, reason="a bridge for an engine")
-    try:
-        yield
-    finally:
-        run_command(["ip", "link", "delete", name], _COMMAND_S, reason="the bridge of an engine")
-
-
-def _wait_for_engine(host: str, log: Path) -> None:
-    ends_at = time.monotonic() + _ENGINE_S
-    while True:
-        try:
-            run_command(["docker", "-H", host, "version"], _COMMAND_S, reason="an engine of its own")
-        except RuntimeError as error:
-            if time.monotonic() > ends_at:
-                raise RuntimeError(f"{error}\n{log.read_text(errors='replace')[-1500:]}") from error
-            time.sleep(0.5)
-        else:
-            return
+EMULATION_NEEDS = ("update-binfmts", "arch-test", *BuildEngine.programs)
+"""Programs of this host, beside those of every row."""
 
 
 def _import_debian(folder: Path, architecture: Architecture, host: str, mirror: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from devtools.vm.guest_policy import GUEST_DOMAIN
+from devtools.vm.qemu import run_command
 from sandbox.egress.proxy import listen_on
 from sandbox.errors import SandboxError
 from sandbox.guest_labels import ATTRIBUTE, has_selinux, is_permissive
@@ -25,7 +26,7 @@ _DENIED = re.compile(r"avc: +denied +\{ (?P<what>[^}]+) \}(?P<fields>.*)")
 _FIELD = re.compile(r'(\w+)="?([^" ]*)')
 _CONNECT = """socket(S, PF_UNIX, SOCK_STREAM, 0);
 connect(S, sockaddr_un("/mounted/$ARGV[0]")) or die "$!\\n"; print "connected\\n";"""
-_SHOWN = 300
+_SHOWN, _COMMAND_S = 300, 300.0
 _LINE = "lsm"
 
 
@@ -145,9 +146,7 @@ def _read_log() -> str:
 
 
 def _run(argv: list[str]) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603 - in a machine of ours
-    _require(done.returncode == 0, f"{argv[0]}: {done.stderr[-_SHOWN:]}")
-    return done.stdout
+    return run_command(argv, _COMMAND_S, reason="SELinux for guests")
 
 
 def _require(true: bool, otherwise: str) -> None:

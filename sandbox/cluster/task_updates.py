@@ -38,7 +38,9 @@ from sandbox.models.operations import OperationAnswer, TaskOperation
 FORMER_S = 2.0
 """How long an answer is looked for that the present history of its task does not have, at least."""
 
-_QUERY = timedelta(seconds=5)
+QUERY = timedelta(seconds=5)
+"""How long one worker may take to answer about a task. The server asks a worker that hangs, too: it cannot tell."""
+
 _NO_ROOM_PAUSE_S = 0.2  # until a task is asked again; a reading operation takes about as long
 _FAILURES = {
     "no_worker": (ErrorCode.ENGINE_UNAVAILABLE, "no_worker"),
@@ -117,7 +119,7 @@ class TaskUpdates:
             await self.submit(operation, ends_at - time.monotonic(), is_new=True)
             update: Any = task.get_update_handle(operation.id)
             return await self._requests.ask(lambda: _read_result(update, operation), ends_at - time.monotonic())
-        ask = partial(task.query, TaskWorkflow.answer, operation.id, rpc_timeout=_QUERY)
+        ask = partial(task.query, TaskWorkflow.answer, operation.id, rpc_timeout=QUERY)
         try:
             known = await self._requests.ask(ask, ends_at - time.monotonic())
         except WorkflowQueryFailedError:  # a worker of an earlier version

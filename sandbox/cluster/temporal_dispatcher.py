@@ -42,7 +42,7 @@ from sandbox.cluster.task_queues import (
     name_worker_directory,
     name_worker_queue,
 )
-from sandbox.cluster.task_updates import TaskUpdates, name_workflow
+from sandbox.cluster.task_updates import QUERY, TaskUpdates, name_workflow
 from sandbox.cluster.task_workflow import DrainWorkflow, TaskWorkflow
 from sandbox.cluster.temporal_client import ClusterAddress
 from sandbox.cluster.worker_directory import describe_queue, list_classes, list_readers, list_workers
@@ -63,9 +63,6 @@ BUSY_S, NO_WORKER_S = 10.0, 60.0
 """How long a caller waits for a task without a worker: if all workers are busy, and if there is none."""
 
 _PLACES_AT_ONCE = 16
-_QUERY = timedelta(seconds=5)
-"""How long one worker may take to say where a task is. The server asks a worker that hangs, too, as it cannot tell."""
-
 _PRIORITIES = {TaskPriority.PERSON: 1, TaskPriority.AGENT: 3, TaskPriority.BATCH: 5}  # 3 is Temporal's default
 _WAIT_ON = "The task keeps its place: ask for the same operation again to wait on, or cancel the operation."
 _ResultT = TypeVar("_ResultT")
@@ -280,7 +277,7 @@ class TemporalDispatcher:
 
     async def _read_placement(self, task: WorkflowHandle[Any, Any], wait_s: float) -> Placement:
         """Raises: `TimeoutError` if no worker answers in that time."""
-        ask = partial(task.query, TaskWorkflow.placement, rpc_timeout=_QUERY)
+        ask = partial(task.query, TaskWorkflow.placement, rpc_timeout=QUERY)
         return read_placement(await self._requests.ask(ask, wait_s))
 
     def workers(self) -> tuple[WorkerInfo, ...]:

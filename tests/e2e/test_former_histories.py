@@ -18,7 +18,7 @@ from sandbox.cluster.temporal_dispatcher import TemporalDispatcher
 from sandbox.errors import ErrorCode
 from sandbox.models.operations import OperationName, TaskOperation
 from tests.e2e.clusters import connected, until
-from tests.e2e.test_line_of_tasks import URL, make_check, working
+from tests.e2e.test_line_of_tasks import URL, Recorder, make_check, working
 from tests.unit.conftest import refused
 
 pytestmark = pytest.mark.xdist_group("temporal")
@@ -48,6 +48,19 @@ def submit_and_outlast(dispatcher: TemporalDispatcher, operation: TaskOperation)
     until(lambda: find_run(dispatcher, operation.task_id) != run)
 
 
+def cancel_one(dispatcher: TemporalDispatcher, worker: Recorder) -> tuple[TaskOperation, TaskOperation]:
+    """A check that was carried out, and one behind it that was cancelled; a new history has begun since."""
+    task = dispatcher.place(URL, {}).task_id
+    running, behind = make_check(task), make_check(task)
+    run = find_run(dispatcher, task)
+    for one in (running, behind):
+        dispatcher.submit(one)
+    dispatcher._wait(dispatcher._handle(task).signal(TaskWorkflow.cancel, behind.id))
+    worker.may_end.set()
+    until(lambda: find_run(dispatcher, task) != run)
+    return running, behind
+
+
 def test_answers_are_known_without_a_worker_and_are_not_made_again(temporal: str, name: str) -> None:
     """Control: there is none of what was not asked for."""
     with connected(temporal, name) as dispatcher:
@@ -71,14 +84,7 @@ def test_answers_are_known_without_a_worker_and_are_not_made_again(temporal: str
 def test_that_an_operation_was_cancelled_is_known(temporal: str, name: str) -> None:
     """A task keeps the answers of operations that were carried out, no others."""
     with connected(temporal, name) as dispatcher, working(temporal, name) as worker:
-        task = dispatcher.place(URL, {}).task_id
-        running, behind = make_check(task), make_check(task)
-        run = find_run(dispatcher, task)
-        for one in (running, behind):
-            dispatcher.submit(one)
-        dispatcher._wait(dispatcher._handle(task).signal(TaskWorkflow.cancel, behind.id))
-        worker.may_end.set()
-        until(lambda: find_run(dispatcher, task) != run)
+        running, behind = cancel_one(dispatcher, worker)
         assert dispatcher.result(running) is not None
         with refused(ErrorCode.CONFLICT) as caught:
             dispatcher.result(behind)
@@ -120,14 +126,7 @@ def test_an_operation_that_was_cancelled_is_not_carried_out_when_it_is_submitted
     temporal: str, name: str
 ) -> None:
     with connected(temporal, name) as dispatcher, working(temporal, name) as worker:
-        task = dispatcher.place(URL, {}).task_id
-        running, behind = make_check(task), make_check(task)
-        run = find_run(dispatcher, task)
-        for one in (running, behind):
-            dispatcher.submit(one)
-        dispatcher._wait(dispatcher._handle(task).signal(TaskWorkflow.cancel, behind.id))
-        worker.may_end.set()
-        until(lambda: find_run(dispatcher, task) != run)
+        running, behind = cancel_one(dispatcher, worker)
         dispatcher.submit(behind)
         with refused(ErrorCode.CONFLICT) as caught:
             dispatcher.result(behind)
