@@ -100,9 +100,12 @@ def _fetch(size: str, workbench: Workbench, remote: Path, cached: Path) -> None:
             list(pool.map(lambda _: plain(), range(CALLERS)))
 
     compare(f"fetch again and envelope, {size}", one, plain, floor_name="git fetch, nothing new", target="2x")
+    rounds = Rounds(MOST.get(size, 15))
+    name = f"{CALLERS} concurrent fetches, {size}"
+    compare(name, crowd, one, floor_name="one fetch", target="2x", rounds=rounds)
     compare(
-        f"{CALLERS} concurrent fetches, {size}", crowd, plain_crowd,
-        floor_name=f"{CALLERS} times git fetch, nothing new", target="2x", rounds=Rounds(MOST.get(size, 15)),
+        f"{name}, beside git", crowd, plain_crowd,
+        floor_name=f"{CALLERS} times git fetch, nothing new", target="-", rounds=rounds,
     )  # fmt: skip
 
 

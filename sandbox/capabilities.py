@@ -232,7 +232,9 @@ def lsm_probe(info: Facts, unlabelled: Sequence[Path] = (), *, records_only: boo
     """AppArmor or SELinux, a second layer of defense where the distribution ships one. `unlabelled`: paths of the home
     that guests need and SELinux does not let them use. `records_only`: SELinux is in permissive mode.
     """
-    found = [name for name in ("apparmor", "selinux") if has_security_option(info, name)]
+    # A rootless Podman names AppArmor because the kernel has it, and can give its guests no profile.
+    modules = ("selinux",) if is_rootless(info) else ("apparmor", "selinux")
+    found = [name for name in modules if has_security_option(info, name)]
     if "selinux" in found and (records_only or unlabelled):
         return _selinux_probe(", ".join(found), unlabelled, records_only)
     if found:

@@ -2,8 +2,8 @@
 
 An engine names the profile (AppArmor) or the context (SELinux) of a container in its answer to `inspect`. The kernel
 shows what a process really has in /proc/PID/attr: a profile that was unloaded, is in complain mode, or was never
-applied is seen there. An engine that names none makes no promise; `sandbox doctor` warns of it. See
-proc_pid_attr(5) and docs/adr/0105.
+applied is seen there. An engine that names none for a container makes no promise. `sandbox doctor` warns of an engine
+that confines by neither, and of a rootless one, which cannot use AppArmor. See proc_pid_attr(5) and docs/adr/0105.
 """
 
 from __future__ import annotations

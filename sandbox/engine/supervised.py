@@ -44,7 +44,9 @@ _log = logging.getLogger(__name__)
 _DEATH_S = 10.0
 _LOOK_S = 0.05
 _PIDS_AT_LEAST = 2  # PID 1 and the check, which may end before the first sample
-_SELINUX_HINT = "`sandbox doctor` says in its line `lsm` whether SELinux lets guests use this home."
+_SELINUX_HINT = (
+    "`sandbox doctor` names in its line `lsm` the paths that SELinux keeps from guests, and what labels them."
+)
 _USAGE, _ABANDONED = 64, 75  # images/init/init.c: unknown arguments; the controller of a check was silent for a lease
 
 
@@ -139,7 +141,8 @@ def _verify_guest(
     engine: DockerApi, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]
 ) -> _VerifiedGuest:
     """Raises: `policy_violation` when the guest differs from the request, `engine_unavailable` when it cannot write its
-    files, `image_missing` for a supervisor of another version, `internal` when its PID 1 does not answer.
+    files, `image_missing` for a supervisor of another version, `internal` when its PID 1 does not answer, or
+    `engine_unavailable` where SELinux may be why.
     """
     posture = session.query_posture()
     if posture is None:
@@ -168,12 +171,11 @@ def _no_answer_error(engine: DockerApi, inspected: Mapping[str, Any]) -> Sandbox
             "The image 'init' is of another version of the sandbox",
             hint="Build it: sandbox images build init",
         )
-    return SandboxError(
-        ErrorCode.INTERNAL,
-        "The guest's supervisor does not answer",
-        details=str(state.get("Error") or ""),
-        hint=_SELINUX_HINT if has_selinux() else "",
-    )
+    reason = str(state.get("Error") or "")
+    if has_selinux():  # files without a label for guests are the most likely cause, and the operator's to mend
+        message = "The guest's supervisor does not answer; SELinux may keep it from its files"
+        return SandboxError(ErrorCode.ENGINE_UNAVAILABLE, message, details=reason, hint=_SELINUX_HINT)
+    return SandboxError(ErrorCode.INTERNAL, "The guest's supervisor does not answer", details=reason)
 
 
 def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck) -> tuple[ContainerExit, bool]:

@@ -426,6 +426,7 @@ def test_where_selinux_may_be_why_no_supervisor_starts_doctor_is_named(
     with pytest.raises(SandboxError, match="does not answer") as caught:
         _start(bench, lambda _argv: ["/bin/false"])
     assert ("sandbox doctor" in caught.value.hint) is selinux
+    assert caught.value.code is (ErrorCode.ENGINE_UNAVAILABLE if selinux else ErrorCode.INTERNAL)
 
 
 def _start(bench: Bench, change: Callable[[list[str]], list[str]]) -> None:

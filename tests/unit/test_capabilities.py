@@ -208,7 +208,15 @@ def test_seccomp_missing_fails() -> None:
 @pytest.mark.parametrize(("option", "level"), [("name=apparmor", OK), ("name=selinux", OK), ("name=cgroupns", WARN)])
 def test_lsm(option: str, level: ProbeLevel) -> None:
     assert c.lsm_probe({"SecurityOptions": [option]}).level is level
-    assert "rootless engine cannot" in c.lsm_probe({"SecurityOptions": ["name=rootless"]}).hint
+
+
+@pytest.mark.parametrize("options", [["name=rootless"], ["name=apparmor", "name=rootless"]])
+def test_apparmor_of_a_rootless_engine_confines_nothing(options: list[str]) -> None:
+    """Podman names what the kernel has."""
+    probe = c.lsm_probe({"SecurityOptions": options})
+    assert (probe.level, probe.value) == (WARN, "none")
+    assert "rootless engine cannot" in probe.hint
+    assert c.lsm_probe({"SecurityOptions": [*options, "name=selinux"]}).value.startswith("selinux;")
 
 
 def test_selinux_that_only_records_is_a_warning_also_without_labels() -> None:
