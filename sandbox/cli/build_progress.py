@@ -1,6 +1,8 @@
 """Show the progress of image builds: one line per step, and the whole output when a build fails.
 
-The engine's builder prints `Step 3/9 : RUN ...`, what the step prints, and `Successfully tagged ...` at the end.
+The engine's builder prints `Step 3/9 : RUN ...`, what the step prints, and `Successfully tagged ...` at the end. Each
+line of a pull or a bootstrap says what it does. On a terminal the status line has all that goes on and for how long,
+and of a single build the last line; elsewhere `progress_line` says rarely that it goes on.
 """
 
 from __future__ import annotations
@@ -8,17 +10,20 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import field
+from types import TracebackType
+from typing import Self
 
 from sandbox.cli.invocation import note
+from sandbox.cli.progress_line import ProgressClock
 from sandbox.cli.terminal import StatusLine, cut_to_width
 from sandbox.errors import SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.text import one_line
 
-_BEGIN = lazy_pattern(r"^building (?:.*/)?(?P<name>[^/:]+)(?::.*)?$")
-_STEP = lazy_pattern(r"^Step (?P<number>\d+)/(?P<count>\d+) : (?P<command>.*)$")
-_END = ("Successfully tagged ", "not built: ")  # the second: of the product, with an error that says why
+_BEGIN = lazy_pattern(r"^(?P<verb>building|bootstrapping|pulling) (?:.*/)?(?P<name>[^/:]+)(?::.*)?$")
+_STEP = lazy_pattern(r"^(?:Step|STEP) (?P<number>\d+)/(?P<count>\d+) ?: (?P<command>.*)$")
+_END = ("Successfully tagged ", "obtained ", "not built: ")  # the last: of the product, with an error that says why
 _LABEL = lazy_pattern(r"^(?P<label>[a-z0-9._-]+) \| (?P<text>.*)$")
 _FAILED = "failed: "
 _WIDTH = 100
@@ -27,10 +32,10 @@ _KEPT_LINES = 20_000
 
 @dataclass
 class _Build:
-    """A build that has not ended. `step`: the last one that began."""
+    """A build that has not ended. `in_steps`: of a Dockerfile; else each line says what goes on."""
 
     image: str
-    step: str = ""
+    in_steps: bool
     log: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
     failed: bool = False
 
@@ -38,13 +43,25 @@ class _Build:
 class BuildProgress:
     """Gets every line, of several builds at once: lines of one begin with `NAME | `. Safe for threads.
 
-    `verbose` prints each; else only steps are shown, on a terminal in the status line.
+    `verbose` prints each; else only steps are shown, on a terminal in the status line. At its end the `with` block
+    shows the log of a build that failed, and ends the status line.
     """
 
     def __init__(self, status: StatusLine, *, verbose: bool = False) -> None:
         self._status, self._verbose = status, verbose
         self._builds: dict[str, _Build] = {}
         self._lock = threading.Lock()
+        self._clock = ProgressClock(status, note)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clock.stop()
+        if error is None or isinstance(error, SandboxError):
+            self.show_log(error)
 
     def add_line(self, line: str) -> None:
         """Take one line, of the product or of a build."""
@@ -55,8 +72,9 @@ class BuildProgress:
             if self._verbose:
                 note(line)
             elif begin := _BEGIN.match(text):
-                self._builds[label] = _Build(begin["name"])
+                self._builds[label] = _Build(begin["name"], begin["verb"] == "building")
                 note(text)
+                self._clock.begin(label, 0, begin["name"])
             elif build := self._builds.get(label):
                 self._add_output(label, build, text)
             else:
@@ -79,23 +97,21 @@ class BuildProgress:
     def _add_output(self, label: str, build: _Build, line: str) -> None:
         if line.startswith(_FAILED):
             build.failed = True
+            self._clock.end(label)
+            return
+        if line.startswith(_END):
+            del self._builds[label]
+            self._clock.end(label)
             return
         build.log.append(line)
         if step := _STEP.match(line):
-            build.step = f"{build.image}: step {step['number']}/{step['count']} {step['command']}"
+            text = f"{build.image}: step {step['number']}/{step['count']} {step['command']}"
             if not self._status.live:
-                note(cut_to_width(build.step, _WIDTH))
-        elif line.startswith(_END):
-            del self._builds[label]
-            line = ""
-        if self._status.live:
-            self._show(line if len(self._builds) == 1 else "")
-
-    def _show(self, line: str) -> None:
-        """Show the steps of all builds; of a single one its last line, too."""
-        steps = [build.step for build in self._builds.values() if build.step]
-        if not steps:
-            self._status.clear()
+                note(cut_to_width(text, _WIDTH))
+        elif build.in_steps:
+            if len(self._builds) == 1:
+                self._clock.add_output(f"{line}\n".encode())
             return
-        parts = [cut_to_width(step, _WIDTH // max(2, len(steps))) for step in steps]
-        self._status.show("  ".join(parts if not line or _STEP.match(line) else [*parts, line]))
+        else:
+            text = f"{build.image}: {line}"
+        self._clock.describe(label, cut_to_width(text, _WIDTH // max(2, len(self._builds))))

@@ -9,7 +9,6 @@ import click
 from sandbox.byte_sizes import format_bytes
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
-from sandbox.errors import SandboxError
 from sandbox.models import ImageArchive, ImageInfo, TransferredImage
 from sandbox.text import one_line
 
@@ -68,21 +67,16 @@ def build(
     verbose: bool,
 ) -> None:
     """Build images: parents first, others in parallel. Images that are up to date are not built again."""
-    progress = BuildProgress(invocation.status, verbose=verbose)
-    try:
-        with invocation.workbench() as workbench:
-            if wheelhouse is None and name_as is None:
-                built = workbench.build_images(names, progress.add_line, no_cache=no_cache)
-            else:
-                built = tuple(
-                    workbench.build_image(
-                        name, progress.add_line, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as
-                    )
-                    for name in names
+    with BuildProgress(invocation.status, verbose=verbose) as progress, invocation.workbench() as workbench:
+        if wheelhouse is None and name_as is None:
+            built = workbench.build_images(names, progress.add_line, no_cache=no_cache)
+        else:
+            built = tuple(
+                workbench.build_image(
+                    name, progress.add_line, no_cache=no_cache, wheelhouse=wheelhouse, name_as=name_as
                 )
-    except SandboxError as error:
-        progress.show_log(error)
-        raise
+                for name in names
+            )
     invocation.emit({"images": built}, lambda: _show(built))
 
 
@@ -94,13 +88,8 @@ def build(
 @click.pass_obj
 def derive(invocation: Invocation, name: str, packages: tuple[str, ...], verbose: bool) -> None:
     """Build the image that a profile with image NAME and these Debian packages uses. Checks build it too."""
-    progress = BuildProgress(invocation.status, verbose=verbose)
-    try:
-        with invocation.workbench() as workbench:
-            built = workbench.derive_image(name, packages, progress.add_line)
-    except SandboxError as error:
-        progress.show_log(error)
-        raise
+    with BuildProgress(invocation.status, verbose=verbose) as progress, invocation.workbench() as workbench:
+        built = workbench.derive_image(name, packages, progress.add_line)
     invocation.emit({"image": built}, lambda: _show((built,)))
 
 

@@ -11,7 +11,6 @@ from sandbox.cli.gc import show_leftovers
 from sandbox.cli.invocation import Invocation, global_options, show_examples
 from sandbox.cli.layer_tables import show_layers, show_prepared
 from sandbox.cli.time_format import format_for_listing
-from sandbox.errors import SandboxError
 from sandbox.models.layers import LayerDetails
 from sandbox.text import one_line
 from sandbox.workbench import Watch
@@ -91,13 +90,8 @@ def build(invocation: Invocation, owner_id: str, refresh: bool, detach: bool) ->
     """
     if detach:
         return start_detached(invocation, lambda workbench: workbench.start_layers(owner_id, refresh=refresh))
-    progress = BuildProgress(invocation.status)
-    try:
-        with invocation.workbench() as workbench:
-            found = workbench.build_layers(owner_id, Watch(building=progress.add_line), refresh=refresh)
-    except SandboxError as error:
-        progress.show_log(error)
-        raise
+    with BuildProgress(invocation.status) as progress, invocation.workbench() as workbench:
+        found = workbench.build_layers(owner_id, Watch(building=progress.add_line), refresh=refresh)
     invocation.emit(found, lambda: show_prepared(found))
     return 0
 

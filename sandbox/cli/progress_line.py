@@ -1,5 +1,5 @@
-"""Show how long checks have been running. On a terminal a status line with the last line of output is rewritten every
-second; elsewhere a line is printed after 30 s and then each minute.
+"""Show how long checks or builds have been running. On a terminal a status line with the last line of output is
+rewritten every second; elsewhere a line is printed after 30 s and then each minute.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class RefreshIntervals:
 
 @dataclass
 class _RunningCheck:
-    name: str
+    text: str
     deadline_s: float
     since: float = field(default_factory=time.monotonic)
     lines: int = 0
 
     def format_elapsed(self) -> str:
-        return f"{time.monotonic() - self.since:.0f} s of {self.deadline_s:g} s"
+        return f"{time.monotonic() - self.since:.0f} s" + (f" of {self.deadline_s:g} s" if self.deadline_s else "")
 
     def is_due(self, pace: RefreshIntervals) -> bool:
         return time.monotonic() - self.since >= pace.first_s + self.lines * pace.further_s
 
 
 class ProgressClock:
-    """The checks that are running. A thread shows them from the start of the first one."""
+    """The checks that are running, or builds. A thread shows them from the start of the first one."""
 
     def __init__(
         self, status: StatusLine, print_line: Callable[[str], None], pace: RefreshIntervals | None = None
@@ -53,15 +53,21 @@ class ProgressClock:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, name: str, deadline_s: float) -> None:
-        """Show a check that starts or waits for its turn."""
+    def begin(self, name: str, deadline_s: float, text: str = "") -> None:
+        """Show a check that starts or waits for its turn. `deadline_s`: 0 for none. `text`: in place of the name."""
         with self._lock:
-            self._running[name] = _RunningCheck(name, deadline_s)
+            self._running[name] = _RunningCheck(text or name, deadline_s)
             self._queued, self._tail = "", b""
         self._refresh()
         if self._thread is None:
             self._thread = threading.Thread(target=self._tick, name="clock", daemon=True)
             self._thread.start()
+
+    def describe(self, name: str, text: str) -> None:
+        """Show another text in place of the name, from the next second on."""
+        with self._lock:
+            if name in self._running:
+                self._running[name].text = text
 
     def show_queued(self, text: str) -> None:
         """Show `text` while the check waits. Empty: its turn has come, and its time starts."""
@@ -103,7 +109,7 @@ class ProgressClock:
     def _line(self) -> str:
         if self._queued:
             return self._queued
-        texts = [f"{r.name}: {r.format_elapsed()}" for r in self._running.values()]
+        texts = [f"{r.text}: {r.format_elapsed()}" for r in self._running.values()]
         last = find_last_line(self._tail)
         return ", ".join(texts) + (f"  {last}" if last else "")
 
@@ -111,7 +117,7 @@ class ProgressClock:
         for running in self._running.values():
             if running.is_due(self._pace):
                 running.lines += 1
-                self._say(f"still running: {running.name}, {running.format_elapsed()}")
+                self._say(f"still running: {running.text}, {running.format_elapsed()}")
 
 
 def find_last_line(output: bytes) -> str:

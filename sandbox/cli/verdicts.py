@@ -50,8 +50,7 @@ class CheckProgress:
         """Callbacks for the workbench. The clock stops with the command, even if the command fails."""
         context = click.get_current_context()
         status = context.ensure_object(Invocation).status
-        build = BuildProgress(status)
-        context.call_on_close(build.show_log)  # empty, unless a build failed
+        build = context.with_resource(BuildProgress(status))
         warn = partial(_repeat_at_the_end, context)
         if self._follow:
             return Watch(

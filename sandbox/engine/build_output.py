@@ -1,9 +1,12 @@
-"""Output of an image build: lines that are safe to show, and the cause of a failure. Pure."""
+"""Output of an image build or pull: lines that are safe to show, and the cause of a failure. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
@@ -32,6 +35,40 @@ def plain_lines(text: str) -> list[str]:
     """Non-empty lines of build output, without terminal sequences, at most 500 characters each."""
     lines = (line.rstrip()[:_LINE_CHARS] for line in neutralise(text).splitlines())
     return [line for line in lines if line]
+
+
+class PullOutput:
+    """What an engine reports of a pull. `text`: how far it is; of the engine's words it has only numbers."""
+
+    def __init__(self) -> None:
+        self.text = "waiting for the registry"
+        self._loaded: dict[str, tuple[int, int]] = {}  # bytes of each layer: here, and in all
+        self._layers: set[str] = set()
+        self._complete: set[str] = set()
+
+    def add_item(self, item: Mapping[str, Any]) -> None:
+        """Take one object of the stream of `POST /images/create` (seen: Docker 20.10)."""
+        status, layer = item.get("status"), str(item.get("id", ""))
+        if status == "Pulling fs layer":
+            self._layers.add(layer)
+        elif status == "Pull complete":
+            self._complete.add(layer)
+        elif status == "Download complete":
+            size = self._loaded.get(layer, (0, 0))[1]
+            self._loaded[layer] = (size, size)
+        elif status == "Downloading":
+            with suppress(KeyError, TypeError, ValueError):
+                self._loaded[layer] = (int(item["progressDetail"]["current"]), int(item["progressDetail"]["total"]))
+        if self._layers:
+            self.text = self._describe()
+
+    def _describe(self) -> str:
+        here, total = (sum(size[which] for size in self._loaded.values()) for which in (0, 1))
+        if len(self._loaded) < len(self._layers):  # a layer that waits for its turn has no size yet
+            return f"downloading, {format_bytes(here)}"
+        if here < total:
+            return f"downloading, {format_bytes(here)} of {format_bytes(total)}"
+        return f"extracting, {len(self._complete)} of {len(self._layers)} layers"
 
 
 @dataclass(frozen=True)

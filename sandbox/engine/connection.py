@@ -113,8 +113,8 @@ class DockerEngine(DockerApi):
     def untag_image(self, reference: str) -> None:
         images.untag(self, reference)
 
-    def pull_image(self, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
-        return images.pull(self, reference, deadline_s)
+    def pull_image(self, reference: str, progress: Progress, deadline_s: float = PULL_DEADLINE_S) -> Image:
+        return images.pull(self, reference, progress, deadline_s)
 
     def import_image(self, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> Image:
         return images.import_tar(self, stream, tag, labels)

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.engine.build_context import write_build_context
-from sandbox.engine.build_output import BuildStep, build_error, find_line, plain_lines, read_step
+from sandbox.engine.build_output import BuildStep, PullOutput, build_error, find_line, plain_lines, read_step
 from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, require_success, translate_errors
@@ -37,6 +37,7 @@ else:  # loaded for an error, and for what `socket_api` has not (docs/adr/0080)
 
 _SILENCE_S = 900  # a build step without output for this long counts as hung
 _TAIL_LINES = 30
+_PULL_REPORT_S = 2.0
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*([/:@][A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
@@ -157,15 +158,22 @@ def find_digests_in_use(engine: DockerApi) -> frozenset[str]:
         return frozenset(str(container["ImageID"]) for container in engine.api.containers(all=True))
 
 
-def pull(engine: DockerApi, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
+def pull(engine: DockerApi, reference: str, progress: Progress, deadline_s: float = PULL_DEADLINE_S) -> Image:
     """Pull one tag. Raises: `image_missing` (no such image), `network_error` (no registry), `timeout`.
 
-    The SDK has no timeout for a pull (7.2), so it runs in a thread that is abandoned at the deadline.
+    The SDK has no timeout for a pull (7.2), so it runs in a thread that is abandoned at the deadline. `progress`: gets
+    what has arrived, at most every 2 s, in the caller's thread.
     """
     outcome: Future[None] = Future()
-    threading.Thread(target=_pull, args=(engine, reference, outcome), daemon=True, name="pull").start()
-    if outcome not in wait([outcome], deadline_s).done:
-        raise SandboxError(ErrorCode.TIMEOUT, f"The image '{reference}' did not arrive within {deadline_s:g} s")
+    output = PullOutput()
+    threading.Thread(target=_pull, args=(engine, reference, output, outcome), daemon=True, name="pull").start()
+    ends_at, reported = time.monotonic() + deadline_s, ""
+    while outcome not in wait([outcome], min(_PULL_REPORT_S, max(0.0, ends_at - time.monotonic()))).done:
+        if time.monotonic() >= ends_at:
+            raise SandboxError(ErrorCode.TIMEOUT, f"The image '{reference}' did not arrive within {deadline_s:g} s")
+        if (text := output.text) != reported:
+            progress(text)
+            reported = text
     try:
         with translate_errors(f"pull the image '{reference}'", on_missing=lambda why: _pull_error(reference, why)):
             outcome.result()
@@ -180,11 +188,12 @@ def pull(engine: DockerApi, reference: str, deadline_s: float = PULL_DEADLINE_S)
     return image
 
 
-def _pull(engine: DockerApi, reference: str, outcome: Future[None]) -> None:
+def _pull(engine: DockerApi, reference: str, output: PullOutput, outcome: Future[None]) -> None:
     try:
         for item in engine.api.pull(reference, stream=True, decode=True):
             if "error" in item:
                 raise docker.errors.DockerException(str(item["error"]))
+            output.add_item(item)
     except (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         outcome.set_exception(error)
     else:

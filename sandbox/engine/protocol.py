@@ -100,7 +100,7 @@ class ImageStore(Protocol):
         """Remove a tag; the image goes with its last tag. Raises: `conflict` when a container uses the image."""
         ...
 
-    def pull_image(self, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
+    def pull_image(self, reference: str, progress: Progress, deadline_s: float = PULL_DEADLINE_S) -> Image:
         """Pull one tag. Raises: `image_missing` (no such image), `network_error` (no registry), `timeout`."""
         ...
 

@@ -13,7 +13,7 @@ from sandbox.engine.image_types import BUILD_DEADLINE_S, Image, ImageBuild, Prog
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build_order import build_in_order
 from sandbox.images.catalogue import Recipe, lineage, read_catalogue, recipe_digests, require_image_name, tag_of
-from sandbox.images.debian import ensure_base
+from sandbox.images.debian import ensure_base, find_present_base
 from sandbox.images.inventory import describe_image
 from sandbox.images.lookup import (
     FOLDER_LABEL,
@@ -125,8 +125,13 @@ def _build_lines(
     site: ImageBuildContext, lines: Iterable[tuple[Recipe, ...]], progress: Progress, rebuild: Collection[str]
 ) -> dict[str, Image]:
     """Build the images of several lineages and return them by name, Debian as ''. `rebuild`: from scratch."""
-    base = ensure_base(site.engine, site.settings, site.environ, progress)
     steps = {step.recipe.name: step for line in lines for step in find_lineage_images(site, line)}
+    missing = [name for name, step in steps.items() if step.image is None]
+    if find_present_base(site.engine, site.settings) is None:
+        missing.insert(0, site.settings.base or "Debian")
+    if missing:
+        progress(f"missing images, which are made now: {', '.join(missing)}")
+    base = ensure_base(site.engine, site.settings, site.environ, progress)
 
     def build_step(name: str, parent: Image | None, report: Progress) -> Image:
         step = steps[name]

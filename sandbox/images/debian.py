@@ -7,8 +7,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -27,6 +28,8 @@ PUBLISHED = f"debian:{SUITE}-slim"
 _TOOLS = ("mmdebstrap", "debootstrap")
 _PULL_DEADLINE_S = 120.0
 _BOOTSTRAP_DEADLINE_S = 900.0
+_REPORT_S = 2.0
+_LOG_BYTES = 64 * 1024
 _BOOTSTRAP_BYTES = 512 * 1024**2  # the packages, what they unpack to, and the tar of it: 130 MB at the end
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
@@ -114,14 +117,27 @@ def _obtain(
     engine: ImageStore, step: BaseImageAttempt, settings: ImageSettings, environ: Mapping[str, str], progress: Progress
 ) -> Image:
     if step.source is BaseImageSource.BOOTSTRAP:
-        return bootstrap(engine, step.subject, settings.mirror, environ, progress)
+        with _report_end(BOOTSTRAPPED, progress):
+            return bootstrap(engine, step.subject, settings.mirror, environ, progress)
     if step.source is BaseImageSource.PULL:
-        progress(f"pulling {step.subject}")
-        return engine.pull_image(step.subject, _PULL_DEADLINE_S)
+        with _report_end(step.subject, progress):
+            progress(f"pulling {step.subject}")
+            return engine.pull_image(step.subject, progress, _PULL_DEADLINE_S)
     image = engine.inspect_image(step.subject)
     if image is None:
         raise SandboxError(ErrorCode.IMAGE_MISSING, f"The image '{step.subject}' has just been removed")
     return image
+
+
+@contextmanager
+def _report_end(reference: str, progress: Progress) -> Iterator[None]:
+    """Lines until then are of this image. An error has the end of the output, and what failed."""
+    try:
+        yield
+    except SandboxError:
+        progress(f"not built: {reference}")
+        raise
+    progress(f"obtained {reference}")
 
 
 _OWN_MOUNTS = ("unshare", "--mount")
@@ -134,7 +150,7 @@ def bootstrap(engine: ImageStore, tool: str, mirror: str, environ: Mapping[str, 
     it has too little space.
     """
     _require_space(Path(tempfile.gettempdir()))
-    progress(f"bootstrapping Debian {SUITE} with {tool}; this takes less than a minute on a fast network")
+    progress(f"bootstrapping {BOOTSTRAPPED} with {tool}")
     with tempfile.TemporaryDirectory(prefix="space-debian-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # the tools switch to other users (_apt, subordinate ids), which need access
@@ -147,7 +163,8 @@ def bootstrap(engine: ImageStore, tool: str, mirror: str, environ: Mapping[str, 
             **{key: environ[key] for key in _PASSED_ON if key in environ},
         }
         for argv in bootstrap_commands(tool, target, mirror, is_root=os.geteuid() == 0):
-            _run(argv, variables, folder / "log")
+            _run(argv, variables, folder / "log", progress)
+        progress(f"importing it into the engine, {format_bytes(target.stat().st_size)}")
         with target.open("rb") as stream:
             return engine.import_image(stream, BOOTSTRAPPED, {"space.sandbox.image": "debian"})
 
@@ -182,14 +199,15 @@ def bootstrap_commands(tool: str, target: Path, mirror: str, *, is_root: bool) -
     ]
 
 
-def _run(argv: list[str], variables: Mapping[str, str], log: Path) -> None:
+def _run(argv: list[str], variables: Mapping[str, str], log: Path, progress: Progress) -> None:
     """Run a command to its end in a separate session. Raises: `timeout`, or `internal` with the end of its output."""
+    report = _BootstrapReport(log, progress)
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - fixed argv of an installed tool, no shell
             argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(variables), start_new_session=True
         )
         try:
-            code = process.wait(_BOOTSTRAP_DEADLINE_S)
+            code = _wait(process, report)
         except subprocess.TimeoutExpired as error:
             raise SandboxError(
                 ErrorCode.TIMEOUT, f"{argv[0]} did not finish within {_BOOTSTRAP_DEADLINE_S:g} s", details=_tail(log)
@@ -207,5 +225,50 @@ def _run(argv: list[str], variables: Mapping[str, str], log: Path) -> None:
         )
 
 
+def _wait(process: subprocess.Popen[bytes], report: _BootstrapReport) -> int:
+    ends_at = time.monotonic() + _BOOTSTRAP_DEADLINE_S
+    while True:
+        try:
+            code = process.wait(_REPORT_S)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= ends_at:
+                raise
+            report.pass_on()
+        else:
+            report.pass_on()
+            return code
+
+
+class _BootstrapReport:
+    """Passes on what a tool adds to its log, and how much it has downloaded while that grows."""
+
+    def __init__(self, log: Path, progress: Progress) -> None:
+        self._log, self._progress = log, progress
+        self._offset = self._loaded = 0
+        self._line = ""
+
+    def pass_on(self) -> None:
+        """Report new lines; if there are none, how much more was downloaded."""
+        loaded = _count_downloaded(self._log.parent)
+        with self._log.open("rb") as stream:
+            stream.seek(self._offset)
+            added = stream.read(_LOG_BYTES)
+        end = added.rfind(b"\n") + 1 or len(added)
+        self._offset += end
+        for line in plain_lines(added[:end].decode("utf-8", "replace")):
+            self._line = line.removeprefix("I: ").removesuffix("...")
+            self._progress(self._line)
+        if not added and loaded > self._loaded:
+            self._progress(f"{self._line}, {format_bytes(loaded)}")
+        self._loaded = loaded
+
+
+def _count_downloaded(folder: Path) -> int:
+    """Bytes of the packages that apt or debootstrap has fetched, until it removes them; 0 if they cannot be seen."""
+    with suppress(OSError):  # one was moved meanwhile
+        return sum(path.stat().st_size for path in folder.glob("*/var/cache/apt/archives/**/*.deb"))
+    return 0
+
+
 def _tail(log: Path) -> str:
-    return "\n".join(plain_lines(log.read_bytes()[-64 * 1024 :].decode("utf-8", "replace"))[-30:])
+    return "\n".join(plain_lines(log.read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace"))[-30:])

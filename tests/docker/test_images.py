@@ -264,14 +264,16 @@ def test_local_image_resolves_by_tag_and_digest(site: ImageBuildContext) -> None
 
 def test_pull_without_a_registry_fails_fast_with_a_code(site: ImageBuildContext) -> None:
     with pytest.raises(SandboxError) as raised:
-        site.engine.pull_image("localhost:1/nothing:latest", 20.0)
+        site.engine.pull_image("localhost:1/nothing:latest", quiet, 20.0)
     assert raised.value.code is ErrorCode.NETWORK_ERROR
 
 
 def test_pull_from_a_silent_registry_ends_at_the_deadline(site: ImageBuildContext) -> None:
+    lines: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(SandboxError) as raised:
-        site.engine.pull_image(f"localhost:{silent.getsockname()[1]}/nothing:latest", 1.0)
+        site.engine.pull_image(f"localhost:{silent.getsockname()[1]}/nothing:latest", lines.append, 3.0)
     assert raised.value.code is ErrorCode.TIMEOUT
+    assert lines == ["waiting for the registry"]
 
 
 @pytest.mark.thorough

@@ -133,7 +133,7 @@ class MemoryEngine:
         else:
             del self.images[found.digest]
 
-    def pull_image(self, reference: str, deadline_s: float = PULL_DEADLINE_S) -> Image:
+    def pull_image(self, reference: str, progress: Progress, deadline_s: float = PULL_DEADLINE_S) -> Image:
         raise SandboxError(ErrorCode.IMAGE_MISSING, f"The image '{reference}' cannot be pulled", details="no registry")
 
     def import_image(self, stream: IO[bytes], tag: str, labels: Mapping[str, str]) -> Image:

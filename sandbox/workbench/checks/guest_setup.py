@@ -82,9 +82,6 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
     `policy_violation`; as `sandbox.images.resolve_image`, and with `building` also as `sandbox.images.build`.
     """
     _require_version(services, profile)
-    supervisor = ""
-    if building is not None and not services.supervisor_paths:  # the first check of this controller
-        supervisor = _resolve_or_build(services, SUPERVISOR, building).digest
     name, packages = choose_image_reference(services.settings, profile), choose_packages(services.settings, profile)
     try:
         digest = _resolve_or_build(services, name, building).digest
@@ -92,6 +89,9 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
         if explained := _explain_missing_image(services, profile, name, error):
             raise explained from error
         raise
+    supervisor = ""
+    if building is not None and not services.supervisor_paths:  # the first check of this controller
+        supervisor = _resolve_or_build(services, SUPERVISOR, building).digest
     if packages:
         digest = _derive(services, digest, name, packages, building)
     runtime = choose_runtime(services, profile.name)
@@ -194,7 +194,7 @@ def _resolve_or_build(services: Services, reference: str, building: Building | N
         if not shared_images.take_image(services, reference, building):
             if services.settings.images.build == "never":
                 raise
-            building(f"The image '{reference}' is missing; building it takes some minutes, once")
+            building(f"The image '{reference}' is missing: it is built once, with those that it needs")
             with image_builds.open_build(services) as site_of_build:
-                images.build(site_of_build, reference, building)
+                images.build_all(site_of_build, (reference, SUPERVISOR), building)
     return find_usable_image(site, reference)

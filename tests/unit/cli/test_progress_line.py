@@ -5,16 +5,22 @@ from __future__ import annotations
 import io
 import threading
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+import click
 import pytest
 
 from devtools.waiting import wait_until
+from sandbox.cli import progress_line
 from sandbox.cli.build_progress import BuildProgress
+from sandbox.cli.invocation import Invocation
 from sandbox.cli.progress_line import ProgressClock, RefreshIntervals, find_last_line
 from sandbox.cli.terminal import StatusLine, count_columns, cut_to_width, is_interactive
 from sandbox.cli.time_format import format_local, format_relative
+from sandbox.cli.verdicts import CheckProgress
 from sandbox.errors import ErrorCode, SandboxError
+from tests.unit.conftest import refused
 
 PACE = RefreshIntervals(tick_s=0.01, first_s=0.05, further_s=0.1)
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -218,3 +224,83 @@ def test_a_build_that_ends_early_is_shown_whole(capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     progress.show_log()
     assert capsys.readouterr().err.splitlines() == list(BUILD[2:7])
+
+
+FETCH = (
+    "missing images, which are made now: Debian, base",
+    "bootstrapping space-sandbox/debian:bookworm with mmdebstrap",
+    "downloading packages with apt, 17.3 MiB",
+    "extracting archives",
+    "obtained space-sandbox/debian:bookworm",
+    "base | building space-sandbox/base:0123456789ab",
+)
+
+
+def test_without_a_terminal_a_bootstrap_is_told_rarely(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its phases are many: the line that says that it goes on has the last one."""
+    monkeypatch.setattr(progress_line, "RefreshIntervals", lambda: PACE)
+    shown = ""
+    with BuildProgress(StatusLine()) as progress:
+        for line in FETCH[:4]:
+            progress.add_line(line)
+
+        def goes_on() -> bool:
+            nonlocal shown
+            shown += capsys.readouterr().err
+            return "still running" in shown
+
+        wait_until(goes_on)
+        for line in (*FETCH[4:], "base | Successfully tagged space-sandbox/base:0123456789ab"):
+            progress.add_line(line)
+    shown += capsys.readouterr().err
+    assert [line for line in shown.splitlines() if "still running" not in line] == [FETCH[0], FETCH[1], FETCH[5][7:]]
+    assert "still running: debian: extracting archives, 0 s" in shown
+
+
+def test_on_a_terminal_each_second_shows_which_image_and_what_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while no line comes."""
+    monkeypatch.setattr(progress_line, "RefreshIntervals", lambda: PACE)
+    status = Shown()
+    with BuildProgress(status) as progress:
+        for line in FETCH[:3]:
+            progress.add_line(line)
+        wait_until(lambda: status.lines.count(f"debian: {FETCH[2]}: 0 s") > 1)
+        for line in FETCH[3:]:
+            progress.add_line(line)
+        progress.add_line("base | Step 2/5 : RUN apt-get \x1b[31minstall")
+        progress.add_line("base | Get:1 git")
+        wait_until(lambda: status.lines.count("base: step 2/5 RUN apt-get install: 0 s  Get:1 git") > 1)
+        progress.add_line("python | building space-sandbox/python:0123456789ab")
+        wait_until(lambda: "base: step 2/5 RUN apt-get install: 0 s, python: 0 s" in status.lines)
+        progress.add_line("base | Successfully tagged space-sandbox/base:0123456789ab")
+        progress.add_line("python | STEP 1/9: ARG BASE")
+        wait_until(lambda: "python: step 1/9 ARG BASE: 0 s" in status.lines)
+    assert status.lines[-1] == "", "it ends with the block"
+
+
+@pytest.mark.parametrize("lines", [BUILD[:7], [f"python | {line}" for line in BUILD[:7]]], ids=["alone", "labelled"])
+def test_a_run_whose_build_fails_shows_the_end_of_its_log_once(
+    capsys: pytest.CaptureFixture[str], lines: Sequence[str]
+) -> None:
+    """The error that is printed next has it."""
+
+    def run() -> None:
+        building = CheckProgress().watch().building
+        for line in lines:
+            building(line)
+        raise SandboxError(ErrorCode.INTERNAL, "x", details="\n".join(BUILD[2:7]))
+
+    with refused(ErrorCode.INTERNAL):
+        click.Command("run", callback=run).main([], standalone_mode=False, obj=Invocation())
+    shown = capsys.readouterr().err.splitlines()
+    assert [line for line in BUILD[2:7] if line in shown] == []
+
+
+def test_a_bootstrap_that_fails_is_left_to_its_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with refused(ErrorCode.INTERNAL), BuildProgress(StatusLine()) as progress:
+        for line in (*FETCH[:4], "E: apt-get update failed", "not built: space-sandbox/debian:bookworm"):
+            progress.add_line(line)
+        raise SandboxError(ErrorCode.INTERNAL, "x", details="E: apt-get update failed")
+    assert capsys.readouterr().err.splitlines() == [*FETCH[:2]]

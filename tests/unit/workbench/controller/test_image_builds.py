@@ -60,3 +60,18 @@ def test_a_build_is_in_the_group_of_guests_and_is_admitted_to_the_disk(
             else:
                 build(workbench)
                 assert {request.cgroup_parent for request in engine.builds} == {"/guests"}
+
+
+def test_a_check_makes_its_image_and_pid_1_in_one_build_which_it_announces(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with Workbench(tmp_path / "home", settings={"disk": {"min_free_bytes": 0}}) as workbench:
+        services = workbench._services
+        engine = Engine(QuarantineNotes(services.home.quarantine))
+        engine.add_image(BOOTSTRAPPED)
+        vars(services)["engine"] = engine
+        resolve_guest_setup(services, services.policies.profiles["python"], building=lines.append)
+    assert lines[:2] == [
+        "The image 'python' is missing: it is built once, with those that it needs",
+        "missing images, which are made now: base, python, build, init",
+    ]
+    assert [line for line in lines[2:] if "missing" in line] == []
