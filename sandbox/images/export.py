@@ -38,7 +38,7 @@ def export_images(site: ImageBuildContext, path: Path, names: Collection[str], p
     try:
         with os.fdopen(descriptor, "w+b") as target:
             with site.engine.save_images(sorted(references)) as stream:
-                digest, written = write_archive(stream, target, references)
+                digest, written = write_archive(stream, target, references, site.engine.plain_tag)
             _require_same(chosen, written)
             size = target.tell()
             target.flush()

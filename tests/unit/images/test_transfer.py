@@ -6,7 +6,8 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -98,6 +99,40 @@ def test_exports_of_the_same_images_have_one_digest(here: ImageBuildContext, arc
         "init",
         "python",
     ]
+
+
+def test_an_engine_that_saves_images_under_longer_names_gives_the_same_archive(
+    here: ImageBuildContext, archive: ImageArchive
+) -> None:
+    """Podman puts `localhost/` in front of them."""
+    cast("MemoryEngine", here.engine).tag_prefix = "localhost/"
+    other = export_images(here, archive.path.with_name("other.tar"), (), quiet)
+    assert (other.digest, other.images) == (archive.digest, archive.images)
+
+
+def test_an_engine_that_saves_other_images_is_told_from_one_that_built_meanwhile(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, engine = tmp_path / "images.tar", cast("MemoryEngine", here.engine)
+    save = engine.save_images
+    monkeypatch.setattr(engine, "tag_prefix", "example.org/")
+    monkeypatch.setattr(engine, "plain_tag", str)
+    with refused(ErrorCode.INTERNAL) as caught:
+        export_images(here, path, ("init",), quiet)
+    tag = tag_of("init")[: -len("latest")]
+    assert f"expected {tag}" in caught.value.details
+    assert f"found    example.org/{tag}" in caught.value.details
+    assert caught.value.hint
+    monkeypatch.undo()
+
+    def build_again(references: Sequence[str]) -> AbstractContextManager[IO[bytes]]:
+        engine.import_image(io.BytesIO(b"another"), references[0], {})
+        return save(references)
+
+    monkeypatch.setattr(engine, "save_images", build_again)
+    with refused(ErrorCode.CONFLICT):
+        export_images(here, path, ("init",), quiet)
+    assert not path.exists()
 
 
 def test_a_store_with_other_ids_finds_the_images_current(archive: ImageArchive, tmp_path: Path) -> None:
