@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
+import os
+import resource
+import shutil
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -15,6 +19,7 @@ import pytest
 
 from sandbox.attack.suites.hostile_archives import hide_in_directory
 from sandbox.config import ImageSettings
+from sandbox.engine.docker_api import translate_errors
 from sandbox.errors import ErrorCode
 from sandbox.images import ImageBuildContext, build, list_images
 from sandbox.images.archive_format import (
@@ -189,6 +194,93 @@ def test_an_export_never_overwrites_and_leaves_no_part(here: ImageBuildContext, 
     with refused(ErrorCode.CONFLICT):
         export_images(here, path, (), quiet)
     assert path.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["hard links", "no hard links"])
+def test_a_file_that_appears_during_the_export_stays_as_it_is(
+    here: ImageBuildContext, archive: ImageArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    """Control: a name that stays free gets the archive."""
+    (folder := tmp_path / "archives").mkdir()
+    if not linked:
+        monkeypatch.setattr(os, "link", raising(errno.EPERM))
+    there = export_images(here, folder / "free.tar", (), quiet)
+    assert there.path.read_bytes() == archive.path.read_bytes()
+    assert there.path.stat().st_mode & 0o777 == 0o600
+    path = folder / "images.tar"
+    with refused(ErrorCode.CONFLICT) as caught:
+        export_images(here, path, (), lambda line: void(path.write_bytes(b"mine")))
+    assert (path.read_bytes(), "exists" in caught.value.brief) == (b"mine", True)
+    (folder / "link.tar").symlink_to("nowhere")
+    with refused(ErrorCode.CONFLICT):
+        export_images(here, folder / "link.tar", (), quiet)
+    assert sorted(each.name for each in folder.iterdir()) == ["free.tar", "images.tar", "link.tar"]
+
+
+def test_a_copy_that_fails_leaves_no_part(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "archives").mkdir()
+    monkeypatch.setattr(os, "link", raising(errno.EPERM))
+    monkeypatch.setattr(shutil, "copyfileobj", raising(errno.ENOSPC))
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+        export_images(here, folder / "images.tar", (), quiet)
+    assert (str(folder / "images.tar") in caught.value.brief, [*folder.iterdir()]) == (True, [])
+
+
+def raising(number: int) -> Callable[..., None]:
+    """A call that fails as the file system does."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def void(_: object) -> None:
+    """For a progress callback that does something."""
+
+
+@pytest.mark.parametrize("name", ["absent/images.tar", "file/images.tar", "x" * 300], ids=["absent", "file", "long"])
+def test_a_path_that_cannot_be_written_is_named(here: ImageBuildContext, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        export_images(here, tmp_path / name, (), quiet)
+    assert str(tmp_path / name) in caught.value.brief
+    assert caught.value.details
+    assert caught.value.hint
+    assert [*tmp_path.glob(".sandbox-*")] == []
+    export_images(here, tmp_path / ("x" * 250), ("init",), quiet)  # control: as long as a name may be, almost
+
+
+def test_a_disk_that_fills_during_the_export_is_not_an_engine_that_stopped(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the engine is read, the errors of its connection are translated, which are OSErrors too."""
+    path, engine = tmp_path / "images.tar", cast("MemoryEngine", here.engine)
+    save = engine.save_images
+
+    @contextmanager
+    def translating(references: Sequence[str]) -> Iterator[IO[bytes]]:
+        with translate_errors("save"), save(references) as stream, limit_file_size(4096):
+            yield stream
+
+    monkeypatch.setattr(engine, "save_images", translating)
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        export_images(here, path, (), quiet)
+    assert (str(path) in caught.value.brief, caught.value.details) == (True, "File too large")
+    assert [*tmp_path.glob(".sandbox-*")] == []
+
+
+@contextmanager
+def limit_file_size(size: int) -> Iterator[None]:
+    """Writes beyond it fail; Python ignores the signal."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def rewrite(path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
