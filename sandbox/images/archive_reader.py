@@ -245,7 +245,15 @@ def _read_size(field: bytes) -> int:
 
 
 def _read_exactly(file: IO[bytes], offset: int, size: int) -> bytes:
-    content = os.pread(file.fileno(), size, offset)
+    try:
+        content = os.pread(file.fileno(), size, offset)
+    except OSError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The archive {file.name} cannot be read",
+            details=f"at byte {offset}: {error.strerror}",
+            hint="Look at the disk or the network that it is on, or copy it again; no image was imported.",
+        ) from error
     if len(content) != size:
         raise _refused("it ends too early")
     return content

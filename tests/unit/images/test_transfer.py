@@ -9,9 +9,10 @@ import json
 import os
 import resource
 import shutil
+import socket
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -281,6 +282,40 @@ def limit_file_size(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "pipe", "device", "socket", "directory", "absent"])
+def test_what_is_no_plain_file_is_refused_at_once(archive: ImageArchive, tmp_path: Path, kind: str) -> None:
+    """Control: a descriptor of a plain file can be read by its name."""
+    site, _ = make_site(tmp_path / "there")
+    paths = {"directory": tmp_path, "absent": tmp_path / "absent", "device": Path("/dev/zero")}
+    path = paths.get(kind, tmp_path / kind)
+    with ExitStack() as stack:
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "pipe":
+            ends = os.pipe()
+            stack.callback(os.close, ends[0])
+            os.write(ends[1], archive.path.read_bytes()[:512])
+            os.close(ends[1])
+            path = Path(f"/dev/fd/{ends[0]}")
+        elif kind == "socket":
+            stack.enter_context(socket.socket(socket.AF_UNIX)).bind(str(path))
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            import_images(site, path, quiet)
+    assert (str(path) in caught.value.brief, bool(caught.value.hint)) == (True, True)
+    with archive.path.open("rb") as file:
+        import_images(site, Path(f"/dev/fd/{file.fileno()}"), quiet)
+
+
+def test_a_disk_that_cannot_be_read_is_named(
+    archive: ImageArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, engine = make_site(tmp_path / "there")
+    monkeypatch.setattr(os, "pread", raising(errno.EIO))
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        import_images(site, archive.path, quiet)
+    assert (str(archive.path) in caught.value.brief, bool(caught.value.hint), engine.images) == (True, True, {})
 
 
 def rewrite(path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
