@@ -61,6 +61,11 @@ def make_site(root: Path, store_name: str = "") -> tuple[ImageBuildContext, Memo
     return ImageBuildContext(engine, home, ImageSettings(), {}), engine
 
 
+def layer_of(name: str) -> bytes:
+    """A tar file with one empty file."""
+    return format_header(name, 0) + bytes(1024)
+
+
 def digests(site: ImageBuildContext) -> dict[str, str | None]:
     return {image.name: image.digest for image in list_images(site) if image.present}
 
@@ -68,7 +73,7 @@ def digests(site: ImageBuildContext) -> dict[str, str | None]:
 @pytest.fixture
 def here(tmp_path: Path) -> ImageBuildContext:
     site, engine = make_site(tmp_path / "here")
-    engine.import_image(io.BytesIO(b"debian"), BOOTSTRAPPED, {NAME_LABEL: "debian"})
+    engine.import_image(io.BytesIO(layer_of("debian")), BOOTSTRAPPED, {NAME_LABEL: "debian"})
     build(site, "python", quiet)
     return site
 
@@ -146,14 +151,14 @@ def test_a_store_with_other_ids_finds_the_images_current(archive: ImageArchive, 
     there, engine = make_site(tmp_path / "there", store_name="other")
     import_images(there, archive.path, quiet)
     assert all(not image.stale for image in list_images(there))
-    engine.import_image(io.BytesIO(b"newer debian"), BOOTSTRAPPED, {NAME_LABEL: "debian"})
+    engine.import_image(io.BytesIO(layer_of("newer debian")), BOOTSTRAPPED, {NAME_LABEL: "debian"})
     stale = {image.name for image in list_images(there) if image.stale}
     assert stale == set(NAMES), "control: another Debian is noticed"
 
 
 def test_a_name_that_another_image_has_is_taken_only_on_demand(archive: ImageArchive, tmp_path: Path) -> None:
     there, engine = make_site(tmp_path / "there")
-    engine.import_image(io.BytesIO(b"another debian"), BOOTSTRAPPED, {NAME_LABEL: "debian"})
+    engine.import_image(io.BytesIO(layer_of("another debian")), BOOTSTRAPPED, {NAME_LABEL: "debian"})
     build(there, "base", quiet)
     before = dict(engine.images)
     with refused(ErrorCode.CONFLICT):
@@ -372,6 +377,26 @@ def pax_layer(records: Mapping[str, str]) -> bytes:
     return member.tobuf(tarfile.PAX_FORMAT) + bytes(1024)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        b"",
+        format_header("x", 0),
+        format_header("x", 0) + bytes(512),
+        format_header("x", 0) + bytes(1024) + b"padding" * 200,
+        format_header("x", 5) + b"12345",
+        pax_layer({"path": "d/" * 100 + "x"}),
+        tarfile.TarInfo("\xe9").tobuf(tarfile.GNU_FORMAT, "latin-1") + bytes(1024),
+    ],
+    ids=["nothing", "no end", "half an end", "more after the end", "no padding", "a long name", "not ASCII"],
+)
+def test_a_layer_that_engines_take_is_taken(archive: ImageArchive, tmp_path: Path, layer: bytes) -> None:
+    """Each was loaded by Docker 20.10 and Podman 4.3.1."""
+    site, _ = make_site(tmp_path / "there")
+    path = rewrite(archive.path, with_python(lambda f, m, c: add_layer(f, m, c, layer)))
+    assert len(import_images(site, path, quiet).images) == len(archive.images)
+
+
 def rename(tag: str) -> Change:
     def apply(files: dict[str, bytes]) -> None:
         index = json.loads(files[INDEX])
@@ -409,6 +434,13 @@ HOSTILE: dict[str, Change] = {
     "a size by a record": with_python(lambda f, m, c: add_layer(f, m, c, pax_layer({"size": "99999"}))),
     "a sparse file in a directory": with_python(
         lambda f, m, c: add_layer(f, m, c, hide_in_directory(pax_layer({"GNU.sparse.realsize": "9" * 12})))
+    ),
+    "a layer that is no tar file": with_python(lambda f, m, c: add_layer(f, m, c, b"no tar file" * 100)),
+    "a layer that is shorter than a header": with_python(lambda f, m, c: add_layer(f, m, c, b"no tar file")),
+    "a layer whose headers look harmless": with_python(lambda f, m, c: add_layer(f, m, c, b"\0" * 156 + b"0" * 356)),
+    "a layer that ends within a header": with_python(lambda f, m, c: add_layer(f, m, c, format_header("x", 0)[:-1])),
+    "a layer that goes on after its end": with_python(
+        lambda f, m, c: add_layer(f, m, c, bytes(512) + format_header("x", 0) + bytes(1024))
     ),
     "a layer that is missing": with_python(lambda f, m, c: f.pop(blob_path(m["layers"][-1]["digest"]))),
     "a file that nothing names": lambda files: files.update({f"blobs/sha256/{'0' * 64}": b"x"}),
