@@ -125,6 +125,9 @@ class DockerEngine(DockerApi):
     def save_images(self, references: Sequence[str]) -> AbstractContextManager[IO[bytes]]:
         return image_transfer.save(self, references)
 
+    def plain_tag(self, tag: str) -> str:
+        return images.plain_tag(self, tag)
+
     def load_images(self, archive: Iterable[bytes]) -> tuple[str, ...]:
         return image_transfer.load(self, archive)
 

@@ -128,7 +128,15 @@ def require_success(answer: requests.Response) -> None:
     try:
         answer.raise_for_status()
     except requests.HTTPError as error:
-        raise docker.errors.APIError(str(error), response=answer, explanation=answer.text[:2000]) from error
+        raise docker.errors.APIError(str(error), response=answer, explanation=read_message(answer)) from error
+
+
+def read_message(answer: requests.Response) -> str:
+    """What an engine says of a request that it refuses."""
+    try:
+        return str(answer.json()["message"])[:2000]
+    except (ValueError, KeyError, TypeError):
+        return answer.text[:2000]
 
 
 def _engine_error(action: str, details: str) -> SandboxError:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import IO, Any, cast
 
-from sandbox.engine.docker_api import DockerApi, require_success, translate_errors
+from sandbox.engine.docker_api import DockerApi, read_message, require_success, translate_errors
 from sandbox.errors import ErrorCode, SandboxError
 
 _SILENCE_S = 900.0
@@ -39,15 +39,23 @@ def load(engine: DockerApi, archive: Iterable[bytes]) -> tuple[str, ...]:
         translate_errors("load images"),
         closing(engine.api.post(_url(engine, "load"), data=iter(archive), stream=True, timeout=_SILENCE_S)) as answer,
     ):
-        require_success(answer)
+        if not answer.ok:
+            raise _refusal_error(read_message(answer))
         for line in answer.iter_lines():
             said: dict[str, Any] = json.loads(line) if line else {}
             if "error" in said:
-                raise SandboxError(
-                    ErrorCode.INTERNAL, "The engine refused to load the images", details=str(said["error"])[:2000]
-                )
+                raise _refusal_error(str(said["error"])[:2000])
             found += [text.removeprefix(_LOADED) for text in str(said.get("stream", "")).split("\n")]
     return tuple(text for text in found if text.startswith("sha256:"))
+
+
+def _refusal_error(why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        "The engine refused to load the images",
+        details=why,
+        hint="Look whether its disk is full (`sandbox doctor`) and what its log says. If neither, export them again.",
+    )
 
 
 def _url(engine: DockerApi, action: str) -> str:

@@ -113,7 +113,14 @@ class ImageStore(Protocol):
         ...
 
     def save_images(self, references: Sequence[str]) -> AbstractContextManager[IO[bytes]]:
-        """Open a tar stream, in the format of `docker save`, with these images."""
+        """Open a tar stream, in the format of `docker save`, with these images.
+
+        The engine may name them otherwise in it: `plain_tag` gives the name by which they were asked for.
+        """
+        ...
+
+    def plain_tag(self, tag: str) -> str:
+        """Return the name of an image as Docker has it: other products put a registry in front of it."""
         ...
 
     def load_images(self, archive: Iterable[bytes]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ _EXTENSIONS = b"xgLK"
 _MAX_EXTENSION_BYTES = 1024**2
 _REDEFINING = (b"GNU.sparse", b" size=")  # pax records that change how much a file has
 _NAME = re.compile(rf"{INDEX}|{LAYOUT}|{COMPATIBLE}|{BLOBS}[0-9a-f]{{64}}")
-_SIZE, _TYPE = slice(124, 136), slice(156, 157)
+_SIZE, _CHECKSUM, _TYPE = slice(124, 136), slice(148, 156), slice(156, 157)
 
 DocumentT = TypeVar("DocumentT", bound=BaseModel)
 
@@ -216,16 +216,20 @@ def _read_header(header: bytes) -> tuple[str, int]:
 
 
 def require_no_sparse_files(file: IO[bytes], offset: int, size: int) -> None:
-    """Refuse a layer in which a file has more bytes than the layer has of it, or whose headers are unusual.
+    """Refuse a layer that is no tar file, in which a file has more bytes than the layer has of it, or whose headers are
+    unusual.
 
     An engine reads tar files with Go's archive/tar (1.24): a sparse file has the type `S`, or a pax record before it
     says so. A record may also replace the size in a header, and a directory may have one in the oldest format (type 0,
     a name that ends with `/`): Go would then look for the next header elsewhere than this function. Engines write none
-    of these for files below 8 GiB. Raises: `invalid_input`.
+    of these for files below 8 GiB. As Go does, it takes a layer without empty blocks at its end, or with only a part of
+    the last file's padding. Raises: `invalid_input`.
     """
     end = offset + size
-    while offset + BLOCK <= end and (header := _read_exactly(file, offset, BLOCK)) != bytes(BLOCK):
+    while offset < end and (header := _read_layer_block(file, offset, end)) != bytes(BLOCK):
         offset += BLOCK
+        if not _has_checksum(header):
+            raise _no_tar_error()
         kind, length = header[_TYPE], _read_size(header[_SIZE])
         if kind in _EMPTY_TYPES and length == 0:
             continue
@@ -236,6 +240,26 @@ def require_no_sparse_files(file: IO[bytes], offset: int, size: int) -> None:
             if length > _MAX_EXTENSION_BYTES or any(word in records for word in _REDEFINING):
                 raise _refused("a layer of it has a sparse file, or too much about a file")
         offset += length + -length % BLOCK
+    after = offset + BLOCK
+    if after < end and _read_layer_block(file, after, end) != bytes(BLOCK):
+        raise _no_tar_error()
+
+
+def _read_layer_block(file: IO[bytes], offset: int, end: int) -> bytes:
+    if end - offset < BLOCK:
+        raise _no_tar_error()
+    return _read_exactly(file, offset, BLOCK)
+
+
+def _has_checksum(header: bytes) -> bool:
+    """Whether a header has its sum; some old systems counted signed bytes."""
+    found = sum(header) - sum(header[_CHECKSUM]) + sum(b" " * 8)
+    stated = _read_size(header[_CHECKSUM])
+    return stated == found or stated == found - 256 * sum(byte > 127 for byte in header)
+
+
+def _no_tar_error() -> SandboxError:
+    return _refused("a layer of it is no tar file, or a damaged one")
 
 
 def _read_size(field: bytes) -> int:
@@ -245,7 +269,15 @@ def _read_size(field: bytes) -> int:
 
 
 def _read_exactly(file: IO[bytes], offset: int, size: int) -> bytes:
-    content = os.pread(file.fileno(), size, offset)
+    try:
+        content = os.pread(file.fileno(), size, offset)
+    except OSError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The archive {file.name} cannot be read",
+            details=f"at byte {offset}: {error.strerror}",
+            hint="Look at the disk or the network that it is on, or copy it again; no image was imported.",
+        ) from error
     if len(content) != size:
         raise _refused("it ends too early")
     return content

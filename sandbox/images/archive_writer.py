@@ -12,7 +12,7 @@ import hashlib
 import os
 import posixpath
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -44,6 +44,9 @@ from sandbox.images.archive_format import (
 _PIECE = 1024**2
 _SMALL_BYTES = 1024**2  # such files are kept in memory: documents, small layers, and what the archive does not get
 _GZIP = b"\x1f\x8b"
+_UNKNOWN_FORMAT = (
+    "Export again; no file was written. If it fails again, report the engine's version (`sandbox doctor`)."
+)
 
 
 @dataclass(frozen=True)
@@ -169,22 +172,24 @@ def _uncompressed(content: IO[bytes], begin: bytes) -> IO[bytes]:
 
 
 def write_archive(
-    stream: IO[bytes], target: IO[bytes], tags: Mapping[str, str]
+    stream: IO[bytes], target: IO[bytes], tags: Mapping[str, str], plain_tag: Callable[[str], str] = str
 ) -> tuple[str, tuple[WrittenImage, ...]]:
     """Write the images of a save stream to an empty file; return the archive's digest, and the images by tag.
 
-    `tags`: for each reference that was saved, the tag that the archive gives the image. The same images give the same
-    archive digest. Raises: `internal` for a stream that is none, `quota_exceeded` for a layer that is too large.
+    `tags`: for each reference that was saved, the tag that the archive gives the image. `plain_tag`: the reference that
+    a name in the stream stands for. The same images give the same archive digest. Raises: `internal` for a stream that
+    is none or that lacks an image, `quota_exceeded` for a layer that is too large.
     """
     blobs = _BlobFile(target)
     try:
         saved = _Saved(stream, blobs)
         listed = TypeAdapter(tuple[_SavedImage, ...]).validate_json(saved.read("manifest.json"))
+        named = [(name, entry) for entry in listed for name in entry.tags or ()]
+        _require_all(tags, [name for name, _ in named], plain_tag)
         images = {
             tags[reference]: _add_image(saved, blobs, entry, tags[reference])
-            for entry in listed
-            for reference in entry.tags or ()
-            if reference in tags
+            for name, entry in named
+            if (reference := plain_tag(name)) in tags
         }
     except (tarfile.TarError, ValidationError, OSError, EOFError) as error:
         if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
@@ -197,6 +202,18 @@ def write_archive(
     blobs.add_file(COMPATIBLE, to_json([entry for _, _, entry in ordered]))
     blobs.close()
     return digest_bytes(index), tuple(image for image, _, _ in ordered)
+
+
+def _require_all(tags: Mapping[str, str], names: Sequence[str], plain_tag: Callable[[str], str]) -> None:
+    """Raises: `internal` unless the engine saved each image that it was asked for."""
+    if tags.keys() - {plain_tag(name) for name in names}:
+        expected, found = (", ".join(sorted(each)) or "none" for each in (tags, names))
+        raise SandboxError(
+            ErrorCode.INTERNAL,
+            "The engine saved other images than those it was asked for",
+            details=f"expected {expected}\nfound    {found[:2000]}",
+            hint=_UNKNOWN_FORMAT,
+        )
 
 
 def _add_image(
@@ -226,4 +243,6 @@ def _add_image(
 
 
 def _unreadable(why: str) -> SandboxError:
-    return SandboxError(ErrorCode.INTERNAL, "The images that the engine saved cannot be read", details=why)
+    return SandboxError(
+        ErrorCode.INTERNAL, "The images that the engine saved cannot be read", details=why, hint=_UNKNOWN_FORMAT
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.engine.image_types import Image, Progress
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import DISK_FULL, DISK_FULL_HINT, NO_SPACE, ErrorCode, SandboxError
 from sandbox.images.archive_format import is_our_name, is_same_image
 from sandbox.images.archive_writer import WrittenImage, write_archive
 from sandbox.images.build import SUPERVISOR
@@ -21,33 +24,106 @@ from sandbox.images.packages import NAME as PACKAGES
 from sandbox.images.resolve import missing_image_error, not_built_error
 from sandbox.models import ImageArchive, TransferredImage
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_PIECE = 1024**2
+_ELSEWHERE = "Name a file in a directory that exists, that you may write and that has space for the images."
+
+
+class _ArchiveFile(io.FileIO):
+    """A file that is written. Its errors are those of `target`, not of the engine that is read meanwhile."""
+
+    def __init__(self, descriptor: int, target: Path) -> None:
+        super().__init__(descriptor, "r+b")
+        self._target = target
+
+    def write(self, content: ReadableBuffer, /) -> int:
+        with _reporting(self._target):
+            return super().write(content)
+
 
 def export_images(site: ImageBuildContext, path: Path, names: Collection[str], progress: Progress) -> ImageArchive:
     """Write an archive with these images, what they were built on, and the guests' PID 1.
 
     `names`: as `sandbox images list` shows them; none: all images of the catalogue that the engine has. The file
-    appears when it is complete. Raises: `image_missing`, `not_found`; `conflict` for a path that exists, and when an
-    image was built again meanwhile.
+    appears when it is complete, and never in place of another. Raises: `image_missing`, `not_found`; `conflict` for a
+    path that exists, then or at the end, and when an image was built again meanwhile; `invalid_input` for a path that
+    cannot be written, `quota_exceeded` for a disk that is full.
     """
-    if path.exists():
-        raise SandboxError(ErrorCode.CONFLICT, f"{path} exists", hint="Choose another name, or remove it first.")
+    _require_free(path)
     chosen = dict(_choose(site, names))
     references = {image.tags[0]: tag for tag, image in chosen.items()}
-    progress(f"saving {len(chosen)} images; the engine collects them first")
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    with _reporting(path):
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".sandbox-images-")
     try:
-        with os.fdopen(descriptor, "w+b") as target:
+        with io.BufferedRandom(_ArchiveFile(descriptor, path)) as target:
+            progress(f"saving {len(chosen)} images; the engine collects them first")
             with site.engine.save_images(sorted(references)) as stream:
-                digest, written = write_archive(stream, target, references)
+                digest, written = write_archive(stream, target, references, site.engine.plain_tag)
             _require_same(chosen, written)
             size = target.tell()
             target.flush()
-            os.fsync(target.fileno())
-        Path(temporary).replace(path)
+            with _reporting(path):
+                os.fsync(target.fileno())
+        with _reporting(path):
+            _publish(Path(temporary), path)
     finally:
         Path(temporary).unlink(missing_ok=True)
     images = tuple(TransferredImage(tag=image.tag, digest=chosen[image.tag].digest) for image in written)
     return ImageArchive(path=path, digest=digest, size_bytes=size, images=images)
+
+
+@contextmanager
+def _reporting(path: Path) -> Iterator[None]:
+    """Translate errors of the file system where the archive is written. Raises: `invalid_input`, `quota_exceeded`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED, f"{DISK_FULL}: cannot write {path}", hint=f"{_ELSEWHERE} {DISK_FULL_HINT}"
+            ) from error
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"Cannot write {path}", details=error.strerror or "", hint=_ELSEWHERE
+        ) from error
+
+
+def _require_free(path: Path) -> None:
+    """Raises: `conflict` for a path that exists, also as a link that leads nowhere; `invalid_input` for none at all."""
+    with _reporting(path), suppress(FileNotFoundError):
+        path.lstat()
+        raise _exists_error(path)
+
+
+def _publish(temporary: Path, path: Path) -> None:
+    """Give a finished file its name. Raises: `conflict` if there is one of this name by now; OSError."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError as error:
+        raise _exists_error(path) from error
+    except OSError:  # a file system without hard links: EPERM, EOPNOTSUPP, ENOSYS
+        _copy_new(temporary, path)
+
+
+def _copy_new(temporary: Path, path: Path) -> None:
+    """Copy a file to a name that is free; it is not whole before the end. Raises: `conflict`; OSError."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError as error:
+        raise _exists_error(path) from error
+    try:
+        with os.fdopen(descriptor, "wb") as copy, temporary.open("rb") as source:
+            shutil.copyfileobj(source, copy, _PIECE)
+            copy.flush()
+            os.fsync(copy.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _exists_error(path: Path) -> SandboxError:
+    return SandboxError(ErrorCode.CONFLICT, f"{path} exists", hint="Choose another name, or remove it first.")
 
 
 def _choose(site: ImageBuildContext, names: Collection[str]) -> Iterator[tuple[str, Image]]:

@@ -6,7 +6,10 @@ compared with what was read of it, and only then are the names moved. If a step 
 
 from __future__ import annotations
 
+import io
+import os
 import platform
+import stat
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -34,16 +37,33 @@ def import_images(
     has. Raises: `invalid_input` for anything that is not such an archive; `conflict` for a name that another image has;
     `internal` when the engine refuses it. The engine then has what it had before.
     """
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"Cannot read {path}", details=str(error)) from error
-    with file:
+    with _open_archive(path) as file:
         progress(f"checking {path.name}")
         archive = ImageArchiveReader(file, expected)
         _require_this_machine(archive.images)
         with site.home.locked("images", LOCK_TIMEOUT_S):
             return _import_checked(site, archive, path, progress, replace=replace)
+
+
+def _open_archive(path: Path) -> io.FileIO:
+    """Open a plain file. Raises: `invalid_input` for any other, and at once: a FIFO would wait for a writer."""
+    try:
+        file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY))
+    except OSError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"Cannot read {path}",
+            details=error.strerror or "",
+            hint="Name a file that `sandbox images export` wrote and that you may read.",
+        ) from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{path} is a pipe or a device, not a plain file",
+            hint="An archive is read several times. Write it to a file, and import that.",
+        )
+    return file
 
 
 def _import_checked(

@@ -1672,12 +1672,16 @@ class Workbench:
         """
         return home_operations.remove_image(self._services, name)
 
-    def export_images(self, path: Path, names: Sequence[str], progress: Callable[[str], None]) -> ImageArchive:
+    def export_images(
+        self, path: Path | str, names: Sequence[str] = (), progress: Callable[[str], None] | None = None
+    ) -> ImageArchive:
         """Write images to an archive for another host; `sandbox.images.export`.
 
-        Raises: `image_missing`, `not_found`; `conflict` for a path that exists; `quota_exceeded`; `engine_unavailable`.
+        Raises: `image_missing`, `not_found`; `conflict` for a path that exists, and for an image that was built
+        meanwhile; `invalid_input` for a path that cannot be written; `quota_exceeded`; `internal` when the engine saves
+        others; `engine_unavailable`.
         """
-        return use.image_archives.export_images(self._services, path, names, progress)
+        return use.image_archives.export_images(self._services, Path(path), names, progress)
 
     def share_images(self, names: Sequence[str], progress: Callable[[str], None]) -> tuple[ImageArchive, ...]:
         """Put images into the shared store, each with what it was built on; hosts with `cache.images` take them there
@@ -1689,14 +1693,19 @@ class Workbench:
         return home_operations.share_images(self._services, names, progress)
 
     def import_images(
-        self, path: Path, progress: Callable[[str], None], *, expected: str = "", replace: bool = False
+        self,
+        path: Path | str,
+        progress: Callable[[str], None] | None = None,
+        *,
+        expected: str = "",
+        replace: bool = False,
     ) -> ImageArchive:
         """Import such an archive, all of it or no image; `sandbox.images.imports`.
 
         Raises: `invalid_input` for any other file or another digest; `conflict` for a name that another image has;
         `quota_exceeded`; `internal` when the engine refuses it; `engine_unavailable`.
         """
-        return home_operations.import_images(self._services, path, progress, expected=expected, replace=replace)
+        return home_operations.import_images(self._services, Path(path), progress, expected=expected, replace=replace)
 
     def layers(self) -> tuple[LayerSummary, ...]:
         """The layers of dependencies of this home, the one used last first. Raises: no specific code."""

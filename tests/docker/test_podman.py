@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from devtools.privateengine import PrivateEngine
 from devtools.privatepodman import PrivatePodman
 from devtools.requirement import unavailable
 from sandbox import Workbench
@@ -197,6 +198,27 @@ def test_the_steps_of_a_build_run_below_the_group_of_all_guests_which_stays(
     assert (len(set(places)), {place.rpartition("/")[0] for place in places}) == (2, {f"/{group}"}), seen
     (line,) = (probe for probe in workbench.doctor() if probe.name == "guest memory")
     assert line.level is ProbeLevel.OK, line
+
+
+def test_an_archive_of_images_goes_to_docker_and_back_with_the_same_digests(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    """Podman names images otherwise in what it saves. The way back is into a Podman that has none of them."""
+    if reason := PrivateEngine.why_not():
+        unavailable(reason)
+    path, exported = tmp_path / "podman.tar", {}
+    first = workbench.export_images(path, ["base"], print)
+    tags = {image.tag.rpartition(":")[0] for image in first.images}
+    assert {"space-sandbox/base", "space-sandbox/init"} <= tags
+    with PrivateEngine() as docker, PrivatePodman() as other:
+        for name, engine in (("docker", docker), ("other", other)):
+            settings = {"engine": {"host": engine.url}}
+            with Workbench(tmp_path / name, environ={"PATH": os.environ["PATH"]}, settings=settings) as there:
+                done = there.import_images(path, print, expected=first.digest)
+                assert all(image.loaded and image.usable for image in done.images)
+                path = tmp_path / f"{name}.tar"
+                exported[name] = there.export_images(path, ["base"], print)
+    assert [(each.digest, each.images) for each in exported.values()] == [(first.digest, first.images)] * 2
 
 
 Change = Callable[[dict[str, Any]], object]

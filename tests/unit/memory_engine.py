@@ -42,7 +42,8 @@ class MemoryEngine:
     """`images` and `containers` by digest and id, `image_of` the digest that a container uses.
 
     `hung`: ids of containers that cannot be removed, as if their runtime hung. `layers`: of its images, by digest.
-    `store_name`: makes ids of images those of another store. `refused_tag`: it cannot set this one.
+    `store_name`: makes ids of images those of another store. `refused_tag`: it cannot set this one. `tag_prefix`: in
+    front of the names of images that it saves, as Podman does.
     """
 
     quarantine: QuarantineStore
@@ -54,6 +55,7 @@ class MemoryEngine:
     layers: dict[str, bytes] = field(default_factory=dict)
     store_name: str = ""
     refused_tag: str = ""
+    tag_prefix: str = ""
     endpoint: Endpoint = field(default_factory=lambda: Endpoint("memory://", "test"))
     version: str = "1"
     is_local: bool = True
@@ -160,7 +162,7 @@ class MemoryEngine:
             files |= dict(zip(names, (self.layers[layer] for layer in image.layers), strict=True))
             name = f"{_digest(config).removeprefix('sha256:')}.json"
             files[name] = config
-            listed.append({"Config": name, "RepoTags": [reference], "Layers": names})
+            listed.append({"Config": name, "RepoTags": [self.tag_prefix + reference], "Layers": names})
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for name, content in {**files, "manifest.json": json.dumps(listed).encode()}.items():
@@ -169,6 +171,9 @@ class MemoryEngine:
                 archive.addfile(entry, io.BytesIO(content))
         stream.seek(0)
         yield stream
+
+    def plain_tag(self, tag: str) -> str:
+        return tag.removeprefix(self.tag_prefix)
 
     def load_images(self, archive: Iterable[bytes]) -> tuple[str, ...]:
         with tarfile.open(fileobj=io.BytesIO(b"".join(archive))) as opened:

@@ -11,16 +11,22 @@ from sandbox.workbench.controller.services import Services
 
 
 def export_images(
-    services: Services, path: Path, names: Sequence[str], progress: Callable[[str], None]
+    services: Services, path: Path, names: Sequence[str], progress: Callable[[str], None] | None
 ) -> ImageArchive:
     """Write an archive. Raises: as `sandbox.images.export`, `quota_exceeded`."""
     with services.disk.admit_image_build():
-        return export.export_images(services.image_build_context, path, names, progress)
+        return export.export_images(services.image_build_context, path, names, progress or _ignore_line)
 
 
 def import_images(
-    services: Services, path: Path, progress: Callable[[str], None], *, expected: str, replace: bool
+    services: Services, path: Path, progress: Callable[[str], None] | None, *, expected: str, replace: bool
 ) -> ImageArchive:
     """Import an archive. Raises: as `sandbox.images.imports`, `quota_exceeded`."""
     with services.disk.admit_image_build():
-        return imports.import_images(services.image_build_context, path, progress, expected=expected, replace=replace)
+        return imports.import_images(
+            services.image_build_context, path, progress or _ignore_line, expected=expected, replace=replace
+        )
+
+
+def _ignore_line(_line: str) -> None:
+    """For callers that show no progress."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
+import os
+import resource
+import shutil
+import socket
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -14,6 +20,7 @@ import pytest
 
 from sandbox.attack.suites.hostile_archives import hide_in_directory
 from sandbox.config import ImageSettings
+from sandbox.engine.docker_api import translate_errors
 from sandbox.errors import ErrorCode
 from sandbox.images import ImageBuildContext, build, list_images
 from sandbox.images.archive_format import (
@@ -54,6 +61,11 @@ def make_site(root: Path, store_name: str = "") -> tuple[ImageBuildContext, Memo
     return ImageBuildContext(engine, home, ImageSettings(), {}), engine
 
 
+def layer_of(name: str) -> bytes:
+    """A tar file with one empty file."""
+    return format_header(name, 0) + bytes(1024)
+
+
 def digests(site: ImageBuildContext) -> dict[str, str | None]:
     return {image.name: image.digest for image in list_images(site) if image.present}
 
@@ -61,7 +73,7 @@ def digests(site: ImageBuildContext) -> dict[str, str | None]:
 @pytest.fixture
 def here(tmp_path: Path) -> ImageBuildContext:
     site, engine = make_site(tmp_path / "here")
-    engine.import_image(io.BytesIO(b"debian"), BOOTSTRAPPED, {NAME_LABEL: "debian"})
+    engine.import_image(io.BytesIO(layer_of("debian")), BOOTSTRAPPED, {NAME_LABEL: "debian"})
     build(site, "python", quiet)
     return site
 
@@ -100,19 +112,53 @@ def test_exports_of_the_same_images_have_one_digest(here: ImageBuildContext, arc
     ]
 
 
+def test_an_engine_that_saves_images_under_longer_names_gives_the_same_archive(
+    here: ImageBuildContext, archive: ImageArchive
+) -> None:
+    """Podman puts `localhost/` in front of them."""
+    cast("MemoryEngine", here.engine).tag_prefix = "localhost/"
+    other = export_images(here, archive.path.with_name("other.tar"), (), quiet)
+    assert (other.digest, other.images) == (archive.digest, archive.images)
+
+
+def test_an_engine_that_saves_other_images_is_told_from_one_that_built_meanwhile(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, engine = tmp_path / "images.tar", cast("MemoryEngine", here.engine)
+    save = engine.save_images
+    monkeypatch.setattr(engine, "tag_prefix", "example.org/")
+    monkeypatch.setattr(engine, "plain_tag", str)
+    with refused(ErrorCode.INTERNAL) as caught:
+        export_images(here, path, ("init",), quiet)
+    tag = tag_of("init")[: -len("latest")]
+    assert f"expected {tag}" in caught.value.details
+    assert f"found    example.org/{tag}" in caught.value.details
+    assert caught.value.hint
+    monkeypatch.undo()
+
+    def build_again(references: Sequence[str]) -> AbstractContextManager[IO[bytes]]:
+        engine.import_image(io.BytesIO(b"another"), references[0], {})
+        return save(references)
+
+    monkeypatch.setattr(engine, "save_images", build_again)
+    with refused(ErrorCode.CONFLICT):
+        export_images(here, path, ("init",), quiet)
+    assert not path.exists()
+
+
 def test_a_store_with_other_ids_finds_the_images_current(archive: ImageArchive, tmp_path: Path) -> None:
     """What an image was built on is known by its files there."""
     there, engine = make_site(tmp_path / "there", store_name="other")
     import_images(there, archive.path, quiet)
     assert all(not image.stale for image in list_images(there))
-    engine.import_image(io.BytesIO(b"newer debian"), BOOTSTRAPPED, {NAME_LABEL: "debian"})
+    engine.import_image(io.BytesIO(layer_of("newer debian")), BOOTSTRAPPED, {NAME_LABEL: "debian"})
     stale = {image.name for image in list_images(there) if image.stale}
     assert stale == set(NAMES), "control: another Debian is noticed"
 
 
 def test_a_name_that_another_image_has_is_taken_only_on_demand(archive: ImageArchive, tmp_path: Path) -> None:
     there, engine = make_site(tmp_path / "there")
-    engine.import_image(io.BytesIO(b"another debian"), BOOTSTRAPPED, {NAME_LABEL: "debian"})
+    engine.import_image(io.BytesIO(layer_of("another debian")), BOOTSTRAPPED, {NAME_LABEL: "debian"})
     build(there, "base", quiet)
     before = dict(engine.images)
     with refused(ErrorCode.CONFLICT):
@@ -154,6 +200,127 @@ def test_an_export_never_overwrites_and_leaves_no_part(here: ImageBuildContext, 
     with refused(ErrorCode.CONFLICT):
         export_images(here, path, (), quiet)
     assert path.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["hard links", "no hard links"])
+def test_a_file_that_appears_during_the_export_stays_as_it_is(
+    here: ImageBuildContext, archive: ImageArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    """Control: a name that stays free gets the archive."""
+    (folder := tmp_path / "archives").mkdir()
+    if not linked:
+        monkeypatch.setattr(os, "link", raising(errno.EPERM))
+    there = export_images(here, folder / "free.tar", (), quiet)
+    assert there.path.read_bytes() == archive.path.read_bytes()
+    assert there.path.stat().st_mode & 0o777 == 0o600
+    path = folder / "images.tar"
+    with refused(ErrorCode.CONFLICT) as caught:
+        export_images(here, path, (), lambda line: void(path.write_bytes(b"mine")))
+    assert (path.read_bytes(), "exists" in caught.value.brief) == (b"mine", True)
+    (folder / "link.tar").symlink_to("nowhere")
+    with refused(ErrorCode.CONFLICT):
+        export_images(here, folder / "link.tar", (), quiet)
+    assert sorted(each.name for each in folder.iterdir()) == ["free.tar", "images.tar", "link.tar"]
+
+
+def test_a_copy_that_fails_leaves_no_part(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "archives").mkdir()
+    monkeypatch.setattr(os, "link", raising(errno.EPERM))
+    monkeypatch.setattr(shutil, "copyfileobj", raising(errno.ENOSPC))
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+        export_images(here, folder / "images.tar", (), quiet)
+    assert (str(folder / "images.tar") in caught.value.brief, [*folder.iterdir()]) == (True, [])
+
+
+def raising(number: int) -> Callable[..., None]:
+    """A call that fails as the file system does."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def void(_: object) -> None:
+    """For a progress callback that does something."""
+
+
+@pytest.mark.parametrize("name", ["absent/images.tar", "file/images.tar", "x" * 300], ids=["absent", "file", "long"])
+def test_a_path_that_cannot_be_written_is_named(here: ImageBuildContext, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        export_images(here, tmp_path / name, (), quiet)
+    assert str(tmp_path / name) in caught.value.brief
+    assert caught.value.details
+    assert caught.value.hint
+    assert [*tmp_path.glob(".sandbox-*")] == []
+    export_images(here, tmp_path / ("x" * 250), ("init",), quiet)  # control: as long as a name may be, almost
+
+
+def test_a_disk_that_fills_during_the_export_is_not_an_engine_that_stopped(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the engine is read, the errors of its connection are translated, which are OSErrors too."""
+    path, engine = tmp_path / "images.tar", cast("MemoryEngine", here.engine)
+    save = engine.save_images
+
+    @contextmanager
+    def translating(references: Sequence[str]) -> Iterator[IO[bytes]]:
+        with translate_errors("save"), save(references) as stream, limit_file_size(4096):
+            yield stream
+
+    monkeypatch.setattr(engine, "save_images", translating)
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        export_images(here, path, (), quiet)
+    assert (str(path) in caught.value.brief, caught.value.details) == (True, "File too large")
+    assert [*tmp_path.glob(".sandbox-*")] == []
+
+
+@contextmanager
+def limit_file_size(size: int) -> Iterator[None]:
+    """Writes beyond it fail; Python ignores the signal."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "pipe", "device", "socket", "directory", "absent"])
+def test_what_is_no_plain_file_is_refused_at_once(archive: ImageArchive, tmp_path: Path, kind: str) -> None:
+    """Control: a descriptor of a plain file can be read by its name."""
+    site, _ = make_site(tmp_path / "there")
+    paths = {"directory": tmp_path, "absent": tmp_path / "absent", "device": Path("/dev/zero")}
+    path = paths.get(kind, tmp_path / kind)
+    with ExitStack() as stack:
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "pipe":
+            ends = os.pipe()
+            stack.callback(os.close, ends[0])
+            os.write(ends[1], archive.path.read_bytes()[:512])
+            os.close(ends[1])
+            path = Path(f"/dev/fd/{ends[0]}")
+        elif kind == "socket":
+            stack.enter_context(socket.socket(socket.AF_UNIX)).bind(str(path))
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            import_images(site, path, quiet)
+    assert (str(path) in caught.value.brief, bool(caught.value.hint)) == (True, True)
+    with archive.path.open("rb") as file:
+        import_images(site, Path(f"/dev/fd/{file.fileno()}"), quiet)
+
+
+def test_a_disk_that_cannot_be_read_is_named(
+    archive: ImageArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, engine = make_site(tmp_path / "there")
+    monkeypatch.setattr(os, "pread", raising(errno.EIO))
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        import_images(site, archive.path, quiet)
+    assert (str(archive.path) in caught.value.brief, bool(caught.value.hint), engine.images) == (True, True, {})
 
 
 def rewrite(path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
@@ -210,6 +377,26 @@ def pax_layer(records: Mapping[str, str]) -> bytes:
     return member.tobuf(tarfile.PAX_FORMAT) + bytes(1024)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        b"",
+        format_header("x", 0),
+        format_header("x", 0) + bytes(512),
+        format_header("x", 0) + bytes(1024) + b"padding" * 200,
+        format_header("x", 5) + b"12345",
+        pax_layer({"path": "d/" * 100 + "x"}),
+        tarfile.TarInfo("\xe9").tobuf(tarfile.GNU_FORMAT, "latin-1") + bytes(1024),
+    ],
+    ids=["nothing", "no end", "half an end", "more after the end", "no padding", "a long name", "not ASCII"],
+)
+def test_a_layer_that_engines_take_is_taken(archive: ImageArchive, tmp_path: Path, layer: bytes) -> None:
+    """Each was loaded by Docker 20.10 and Podman 4.3.1."""
+    site, _ = make_site(tmp_path / "there")
+    path = rewrite(archive.path, with_python(lambda f, m, c: add_layer(f, m, c, layer)))
+    assert len(import_images(site, path, quiet).images) == len(archive.images)
+
+
 def rename(tag: str) -> Change:
     def apply(files: dict[str, bytes]) -> None:
         index = json.loads(files[INDEX])
@@ -247,6 +434,13 @@ HOSTILE: dict[str, Change] = {
     "a size by a record": with_python(lambda f, m, c: add_layer(f, m, c, pax_layer({"size": "99999"}))),
     "a sparse file in a directory": with_python(
         lambda f, m, c: add_layer(f, m, c, hide_in_directory(pax_layer({"GNU.sparse.realsize": "9" * 12})))
+    ),
+    "a layer that is no tar file": with_python(lambda f, m, c: add_layer(f, m, c, b"no tar file" * 100)),
+    "a layer that is shorter than a header": with_python(lambda f, m, c: add_layer(f, m, c, b"no tar file")),
+    "a layer whose headers look harmless": with_python(lambda f, m, c: add_layer(f, m, c, b"\0" * 156 + b"0" * 356)),
+    "a layer that ends within a header": with_python(lambda f, m, c: add_layer(f, m, c, format_header("x", 0)[:-1])),
+    "a layer that goes on after its end": with_python(
+        lambda f, m, c: add_layer(f, m, c, bytes(512) + format_header("x", 0) + bytes(1024))
     ),
     "a layer that is missing": with_python(lambda f, m, c: f.pop(blob_path(m["layers"][-1]["digest"]))),
     "a file that nothing names": lambda files: files.update({f"blobs/sha256/{'0' * 64}": b"x"}),
