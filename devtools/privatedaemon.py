@@ -98,7 +98,12 @@ class PrivateDaemon:
     def _start(self) -> None:
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - fixed words and our own folder
-                self._build_command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self._build_command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self._folder,  # a monitor of Podman's writes a file `oom` where its service was started
             )
         ends_at = time.monotonic() + DEADLINE_S
         while not self._answers():
