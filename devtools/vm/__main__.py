@@ -21,7 +21,16 @@ from devtools.vm.foreign_images import EMULATION_NEEDS
 from devtools.vm.matrix_page import PAGE, write_page
 from devtools.vm.matrix_rows import Architecture, Column, Engine, Matrix, Row, load_matrix
 from devtools.vm.qemu import KVM, Boot, RootDisk, find_accelerator, run_machine, tell
-from devtools.vm.root_disk import START, Workshop, ensure_root_disk, find_cache, is_own, make_data_disk, stage_project
+from devtools.vm.root_disk import (
+    START,
+    Workshop,
+    ensure_root_disk,
+    find_cache,
+    find_commit,
+    is_own,
+    make_data_disk,
+    stage_project,
+)
 from devtools.vm.row_results import Cell, RowResult, load_results, read_lines, save_results
 from sandbox.version import __version__
 
@@ -130,7 +139,7 @@ def _boot_row(boot: Boot, wanted: Wanted, cache: Path, keep: Callable[[RowResult
     """Measure, and keep the result after each cell: this process may be ended before the machine is."""
     name, lines = wanted.row, list[str]()
     accelerator = find_accelerator(boot)
-    before = load_results().get(name)
+    before, commit = load_results().get(name), find_commit()
     tell(f"{name}: booting with {accelerator}")
     started = time.monotonic()
 
@@ -138,6 +147,7 @@ def _boot_row(boot: Boot, wanted: Wanted, cache: Path, keep: Callable[[RowResult
         versions, cells = read_lines("\n".join(lines))
         new = RowResult(
             date=datetime.now(UTC).date().isoformat(),
+            commit=commit,
             product=__version__,
             accelerator=accelerator,
             wall_time_s=round(time.monotonic() - started),
@@ -163,8 +173,9 @@ def _boot_row(boot: Boot, wanted: Wanted, cache: Path, keep: Callable[[RowResult
 
 
 def merge_results(before: RowResult | None, new: RowResult) -> RowResult:
-    """Keep cells that were not measured again, with their date. Pure."""
-    cells = {cell.column: cell.model_copy(update={"date": new.date}) for cell in new.cells}
+    """Keep cells that were not measured again, with their date and commit. Pure."""
+    when = {"date": new.date, "commit": new.commit}
+    cells = {cell.column: cell.model_copy(update=when) for cell in new.cells}
     if before is None:
         return new.model_copy(update={"cells": _in_order(cells)})
     kept = {cell.column: cell.model_copy(update={"date": cell.date or before.date}) for cell in before.cells}

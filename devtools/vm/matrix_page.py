@@ -84,7 +84,7 @@ def _details(name: str, columns: tuple[Column, ...], result: RowResult | None) -
     for column in columns:
         cell = result.find(column)
         if cell is not None:
-            notes = [cell.part, cell.date if cell.date != result.date else ""]
+            notes = [cell.part, cell.date if cell.date != result.date else "", cell.commit]
             note = "".join(f" ({_escape(text)})" for text in notes if text)
             yield f"| {column}{note}: {cell.outcome} | {_escape(cell.seen)} |"
     if result.ended:

@@ -157,6 +157,14 @@ def stage_project(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
+def find_commit() -> str:
+    """The commit of this checkout, short. `-dirty` after it: the product's files were changed since."""
+    git = ("git", "-C", str(ROOT))
+    commit = run_command([*git, "rev-parse", "--short", "HEAD"], _DISK_S, reason="the commit of this checkout").strip()
+    changed = run_command([*git, "status", "--porcelain", "--", "sandbox"], _DISK_S, reason="its changed files")
+    return f"{commit}-dirty" if changed else commit
+
+
 def select_requirements(lock: str, not_needed: tuple[str, ...] = _NOT_NEEDED) -> str:
     """A lock file without some packages. Pure."""
     entries = re.split(r"(?m)^(?=[A-Za-z0-9])", lock)

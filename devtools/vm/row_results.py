@@ -32,7 +32,7 @@ class _Measured(BaseModel):
 class Cell(_Measured):
     """One column of a row. `seen`: verdicts and figures. `part`: what of the column was measured; empty: all.
 
-    `date`: ISO 8601, set by the host; empty: that of the row.
+    `date`: ISO 8601, set by the host; empty: that of the row. `commit`: of the product, set by the host.
     """
 
     kind: Literal["cell"] = "cell"
@@ -42,6 +42,7 @@ class Cell(_Measured):
     wall_time_s: float
     part: str = ""
     date: str = ""
+    commit: str = ""
 
 
 class Facts(_Measured):
@@ -52,9 +53,13 @@ class Facts(_Measured):
 
 
 class RowResult(_Measured):
-    """The last measurement of a row. `date`: ISO 8601. `accelerator`: `kvm` or `tcg`. `ended`: why it stopped early."""
+    """The last measurement of a row. `date`: ISO 8601. `commit`: as in `Cell`. `accelerator`: `kvm` or `tcg`.
+
+    `ended`: why it stopped early.
+    """
 
     date: str
+    commit: str = ""
     product: str
     accelerator: str
     wall_time_s: float

@@ -55,6 +55,11 @@ def test_a_row_whose_engine_is_refused_has_two_columns() -> None:
     assert row.count("not run") == 2
 
 
+def test_a_cell_says_the_commit_of_the_product() -> None:
+    page = render_page(MATRIX, {"debian-13-root": result(CELL.model_copy(update={"commit": "0123abc-dirty"}))})
+    assert "| memory (0123abc-dirty): failed |" in page
+
+
 def test_a_cell_of_some_attacks_or_of_another_day_says_so() -> None:
     some = Cell(
         column=Column.ATTACKS, outcome=Outcome.WORKS, seen="2 held", wall_time_s=1.0, part="2 of 9 K", date="2026-01-01"

@@ -66,19 +66,18 @@ def test_the_last_line_of_a_column_counts() -> None:
     assert read_lines(f"{format_line(CELL)}\n{format_line(longer)}") == ({}, (longer,))
 
 
-def test_a_cell_that_was_not_measured_again_keeps_its_date() -> None:
+def test_a_cell_that_was_not_measured_again_keeps_its_date_and_commit() -> None:
     def measured(date: str, *cells: Cell) -> RowResult:
-        return RowResult(
-            date=date, product="p", accelerator="tcg", wall_time_s=1.0, versions={"git": date}, cells=cells
-        )
+        made = {"date": date, "commit": f"of {date}", "versions": {"git": date}, "cells": cells}
+        return RowResult(product="p", accelerator="tcg", wall_time_s=1.0, **made)
 
     disk, output = (CELL.model_copy(update={"column": column}) for column in (Column.DISK, Column.OUTPUT))
     first = merge_results(None, measured("day 1", output, CELL))
     second = merge_results(first, measured("day 2", disk, CELL))
-    assert [(cell.column, cell.date) for cell in second.cells] == [
-        (Column.DOCTOR, "day 2"),
-        (Column.DISK, "day 2"),
-        (Column.OUTPUT, "day 1"),
+    assert [(cell.column, cell.date, cell.commit) for cell in second.cells] == [
+        (Column.DOCTOR, "day 2", "of day 2"),
+        (Column.DISK, "day 2", "of day 2"),
+        (Column.OUTPUT, "day 1", "of day 1"),
     ]
     assert second.versions == {"git": "day 2"}
 
