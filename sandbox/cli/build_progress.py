@@ -21,9 +21,9 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.text import one_line
 
-_BEGIN = lazy_pattern(r"^(?P<verb>building|bootstrapping|pulling) (?:.*/)?(?P<name>[^/:]+)(?::.*)?$")
+_BEGIN = lazy_pattern(r"^(?P<verb>building|bootstrapping|pulling) (?P<reference>[^ ]+?)(?:: .*| with .*)?$")
 _STEP = lazy_pattern(r"^(?:Step|STEP) (?P<number>\d+)/(?P<count>\d+) ?: (?P<command>.*)$")
-_END = ("Successfully tagged ", "obtained ", "not built: ")  # the last: of the product, with an error that says why
+_END = ("Successfully tagged ", "obtained ", "not built: ")  # the last: with an error that says why
 _LABEL = lazy_pattern(r"^(?P<label>[a-z0-9._-]+) \| (?P<text>.*)$")
 _FAILED = "failed: "
 _WIDTH = 100
@@ -32,12 +32,25 @@ _KEPT_LINES = 20_000
 
 @dataclass
 class _Build:
-    """A build that has not ended. `in_steps`: of a Dockerfile; else each line says what goes on."""
+    """A build that did not end well, or has not ended. `in_steps`: of a Dockerfile; else each line says what goes on.
 
-    image: str
+    `failed`: it said so. `over`: no line of it is to come, as one of those that were built beside it failed.
+    """
+
+    reference: str
     in_steps: bool
     log: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
     failed: bool = False
+    over: bool = False
+
+    @property
+    def image(self) -> str:
+        """The name without registry and tag."""
+        return self.reference.rpartition("/")[2].partition(":")[0]
+
+    def is_end(self, line: str) -> bool:
+        """Whether it ends with this line. What it prints may look like one, but not name this image."""
+        return line.startswith(_END) and line.endswith(self.reference)
 
 
 class BuildProgress:
@@ -69,15 +82,16 @@ class BuildProgress:
         found = _LABEL.match(line)
         label, text = (found["label"], found["text"]) if found else ("", line)
         with self._lock:
+            build = self._builds.get(label)
             if self._verbose:
                 note(line)
-            elif begin := _BEGIN.match(text):
-                self._builds[label] = _Build(begin["name"], begin["verb"] == "building")
-                note(text)
-                self._clock.begin(label, 0, begin["name"])
-            elif build := self._builds.get(label):
+            elif build and not build.over:
                 self._add_output(label, build, text)
-            else:
+            elif begin := _BEGIN.match(text):
+                self._builds[label] = begun = _Build(begin["reference"], begin["verb"] == "building")
+                note(text)
+                self._clock.begin(label, 0, begun.image)
+            elif not (build and label):  # else a last word of one that was stopped
                 note(text)
 
     def show_log(self, error: SandboxError | None = None) -> None:
@@ -95,11 +109,13 @@ class BuildProgress:
                     note(line)
 
     def _add_output(self, label: str, build: _Build, line: str) -> None:
-        if line.startswith(_FAILED):
+        if line == f"{_FAILED}{build.reference}":
             build.failed = True
-            self._clock.end(label)
+            for each, stopped in self._builds.items():  # those beside it end at their next line, without a word
+                stopped.over = True
+                self._clock.end(each)
             return
-        if line.startswith(_END):
+        if build.is_end(line):
             del self._builds[label]
             self._clock.end(label)
             return

@@ -57,7 +57,7 @@ class PullOutput:
             size = self._loaded.get(layer, (0, 0))[1]
             self._loaded[layer] = (size, size)
         elif status == "Downloading":
-            with suppress(KeyError, TypeError, ValueError):
+            with suppress(KeyError, TypeError, ValueError, OverflowError):  # the last: of an infinite number
                 self._loaded[layer] = (int(item["progressDetail"]["current"]), int(item["progressDetail"]["total"]))
         if self._layers:
             self.text = self._describe()

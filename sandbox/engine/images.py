@@ -201,6 +201,8 @@ def _pull(engine: DockerApi, reference: str, output: PullOutput, outcome: Future
             output.add_item(item)
     except (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         outcome.set_exception(error)
+    except Exception as error:  # noqa: BLE001 - of a stream that is none: the caller waits for the outcome
+        outcome.set_exception(docker.errors.DockerException(f"its answer is not that of a pull: {error!r}"))
     else:
         outcome.set_result(None)
 

@@ -245,7 +245,7 @@ class _BootstrapReport:
     def __init__(self, log: Path, progress: Progress) -> None:
         self._log, self._progress = log, progress
         self._offset = self._loaded = 0
-        self._line = ""
+        self._line = "downloading"
 
     def pass_on(self) -> None:
         """Report new lines; if there are none, how much more was downloaded."""

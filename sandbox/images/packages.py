@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from sandbox.document_errors import describe_errors
 from sandbox.engine.image_types import Image, ImageBuild, Progress
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images.build import LOCK_TIMEOUT_S, build, build_args, read_mirror_certificates
+from sandbox.images.build import BUILD_FAILED, LOCK_TIMEOUT_S, build, build_args, read_mirror_certificates
 from sandbox.images.catalogue import TAG_PREFIX, Recipe, fingerprint_recipe, has_recipe, tag_of
 from sandbox.images.debian import SUITE
 from sandbox.images.lookup import (
@@ -168,11 +168,13 @@ def _build(
             progress(f"not built: {step.tag}")
             raise missing_packages_error(report.missing, report.similar, report.release) from error
         if report.without_apt:
+            progress(f"not built: {step.tag}")
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"The image '{base_name}' cannot get Debian packages: it has no apt",
                 hint="Name another image in the profile, or build one with these packages yourself (docs/images.md).",
             ) from error
+        progress(f"{BUILD_FAILED}{step.tag}")
         raise
 
 

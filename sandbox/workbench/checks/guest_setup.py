@@ -13,7 +13,7 @@ from sandbox.context.advice import describe_versions
 from sandbox.engine.image_types import Image
 from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images import SUPERVISOR, find_usable_image, has_recipe
+from sandbox.images import SUPERVISOR, ImageBuildContext, find_usable_image, has_recipe
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import ServiceRule, ServiceSetup
@@ -194,7 +194,19 @@ def _resolve_or_build(services: Services, reference: str, building: Building | N
         if not shared_images.take_image(services, reference, building):
             if services.settings.images.build == "never":
                 raise
+            if not _is_usable(site, SUPERVISOR):
+                shared_images.take_image(services, SUPERVISOR, building)  # it brings parents that this image may share
             building(f"The image '{reference}' is missing: it is built once, with those that it needs")
             with image_builds.open_build(services) as site_of_build:
                 images.build_all(site_of_build, (reference, SUPERVISOR), building)
     return find_usable_image(site, reference)
+
+
+def _is_usable(site: ImageBuildContext, reference: str) -> bool:
+    try:
+        find_usable_image(site, reference)
+    except SandboxError as error:
+        if error.code is not ErrorCode.IMAGE_MISSING:
+            raise
+        return False
+    return True

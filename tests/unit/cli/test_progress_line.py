@@ -195,14 +195,43 @@ def test_builds_at_the_same_time_are_told_apart(capsys: pytest.CaptureFixture[st
         progress.add_line(f"build | {line}".replace("python", "build"))
     steps = capsys.readouterr().err.splitlines()
     assert {"python: step 1/3 ARG BASE", "build: step 2/3 FROM ${BASE}"} <= {*steps}
-    for line in ("E: no such package", "failed: space-sandbox/build:0123456789ab"):
+    for line in ("E: no such package", "failed: space-sandbox/build:latest"):
         progress.add_line(f"build | {line}")
-    progress.add_line("python | more")
     capsys.readouterr()
+    progress.add_line("python | more")
+    assert capsys.readouterr().err == ""
     progress.show_log()
     shown = capsys.readouterr().err.splitlines()
     assert shown[-1] == "E: no such package"
     assert "more" not in shown
+
+
+@pytest.mark.parametrize(
+    "line", ["obtained the lock", "pulling metadata", "building 'x.y' extension", "failed: 2 of 9"]
+)
+def test_what_a_build_prints_is_no_line_of_ours(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    progress = BuildProgress(StatusLine())
+    for each in (*BUILD[1:7], line, "gcc: error"):
+        progress.add_line(each)
+    assert line not in capsys.readouterr().err
+    progress.show_log()
+    assert capsys.readouterr().err.splitlines() == [*BUILD[2:7], line, "gcc: error"]
+
+
+def test_after_a_failure_no_build_goes_on_and_another_may_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exploration notes the error and builds the next image. Those beside the one that failed end without a word."""
+    monkeypatch.setattr(progress_line, "RefreshIntervals", lambda: PACE)
+    status = Shown()
+    with BuildProgress(status) as progress:
+        for name in ("python", "build"):
+            progress.add_line(f"{name} | building space-sandbox/{name}:latest")
+        progress.add_line("build | failed: space-sandbox/build:latest")
+        shown = len(status.lines)
+        time.sleep(10 * PACE.tick_s)
+        assert not any(status.lines[shown:])
+        progress.add_line("python | building space-sandbox/python:latest")
+        wait_until(lambda: "python: 0 s" in status.lines[shown:])
+        assert not any("build: " in line for line in status.lines[shown:])
 
 
 def test_the_lines_that_an_error_has_are_not_printed_twice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,12 +319,12 @@ def test_a_run_whose_build_fails_shows_the_end_of_its_log_once(
         building = CheckProgress().watch().building
         for line in lines:
             building(line)
-        raise SandboxError(ErrorCode.INTERNAL, "x", details="\n".join(BUILD[2:7]))
+        raise SandboxError(ErrorCode.INTERNAL, "x", details="\n".join(BUILD[2:7]))  # not all that was printed
 
     with refused(ErrorCode.INTERNAL):
         click.Command("run", callback=run).main([], standalone_mode=False, obj=Invocation())
     shown = capsys.readouterr().err.splitlines()
-    assert [line for line in BUILD[2:7] if line in shown] == []
+    assert [line for line in BUILD[1:7] if line in shown] == [BUILD[1]]
 
 
 def test_a_bootstrap_that_fails_is_left_to_its_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -100,3 +100,17 @@ def test_a_pull_that_stands_still_ends_at_its_deadline(monkeypatch: pytest.Monke
         images.pull(engine, "sample/image:latest", said.append, 0.2)
     api.goes_on.set()
     assert said, "and said how far it was"
+
+
+@pytest.mark.parametrize(
+    "item", ["no object", {"status": "Downloading", "id": "a", "progressDetail": {"current": 1e999}}]
+)
+def test_a_stream_that_is_none_of_a_pull_ends_it_at_once(item: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api()
+    monkeypatch.setattr(api, "pull", lambda *_, **__: iter([item]), raising=False)
+    engine = DockerApi(api, Endpoint("unix:///run/docker.sock", "test"), "20.10")
+    if isinstance(item, str):
+        with refused(ErrorCode.NETWORK_ERROR):
+            images.pull(engine, "sample/image:latest", lambda _: None, DEADLINE_S)
+    else:
+        assert images.pull(engine, "sample/image:latest", lambda _: None, DEADLINE_S).digest == "sha256:1"

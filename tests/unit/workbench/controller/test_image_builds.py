@@ -14,8 +14,10 @@ from sandbox.errors import ErrorCode
 from sandbox.images.debian import BOOTSTRAPPED
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench import Workbench
+from sandbox.workbench.checks import shared_images
 from sandbox.workbench.checks.guest_setup import resolve_guest_setup
 from sandbox.workbench.controller import image_builds
+from sandbox.workbench.controller.services import Services
 from tests.unit.conftest import refused
 from tests.unit.memory_engine import MemoryEngine
 
@@ -75,3 +77,24 @@ def test_a_check_makes_its_image_and_pid_1_in_one_build_which_it_announces(tmp_p
         "missing images, which are made now: base, python, build, init",
     ]
     assert [line for line in lines[2:] if "missing" in line] == []
+
+
+def test_a_shared_pid_1_is_taken_before_an_image_that_nobody_shares_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It brings the parents that both have. One that the engine has is not asked for."""
+    asked: list[str] = []
+    with Workbench(tmp_path / "home", settings={"disk": {"min_free_bytes": 0}}) as workbench:
+        services = workbench._services
+        engine = Engine(QuarantineNotes(services.home.quarantine))
+        engine.add_image(BOOTSTRAPPED)
+        vars(services)["engine"] = engine
+
+        def take(_services: Services, name: str, progress: Progress) -> bool:
+            asked.append(name)
+            return name == "init" and bool(workbench.build_image(name, progress))
+
+        monkeypatch.setattr(shared_images, "take_image", take)
+        for name in ("python", "node"):
+            resolve_guest_setup(services, services.policies.profiles[name], building=print)
+    assert asked == ["python", "init", "node"]
