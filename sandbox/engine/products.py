@@ -71,6 +71,13 @@ def is_rootless(info: Mapping[str, Any]) -> bool:
     return has_security_option(info, "rootless") or info.get("Rootless") is True  # Podman 4.3 says only the latter
 
 
+def count_bindable_cpus(info: Mapping[str, Any], cpus: int) -> int:
+    """From how many CPUs of a host that has `cpus` a guest gets its own, from `GET /info`; 0 where the engine cannot
+    bind it to any (a rootless one without the controller `cpuset`): then it sees all of them.
+    """
+    return 0 if info.get("CPUSet") is False else cpus
+
+
 def complete_podman_info(
     info: Mapping[str, Any],
     version: Mapping[str, Any],

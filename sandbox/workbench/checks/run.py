@@ -15,6 +15,7 @@ from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, wi
 from sandbox.checks.executors import FreshContainer, TaskContainer
 from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services
 from sandbox.engine.create_options import Supervisor
+from sandbox.engine.products import count_bindable_cpus
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.files.tree import WorktreeFiles
@@ -209,7 +210,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         hosts=services.hosts_file,
         instance=services.home.instance_id,
         tenant=services.settings.container.tenant,
-        cpus=_count_cpus(services),
+        cpus=count_bindable_cpus(services.engine_facts, os.cpu_count() or 1),
         cgroup_parent=find_guest_group(services).parent,
         supervisor=Supervisor(_find_supervisor(services, setup), services.settings.container.idle_s),
         layers=setup.layers,
@@ -217,11 +218,6 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         without_layers=setup.without_layers,
         compiler_cache=setup.compiler_cache,
     )
-
-
-def _count_cpus(services: Services) -> int:
-    """The CPUs from which a guest gets its own; 0 where the engine cannot bind it to any: then it sees all of them."""
-    return 0 if services.engine_facts.get("CPUSet") is False else os.cpu_count() or 1
 
 
 def _find_supervisor(services: Services, setup: GuestSetup) -> Path:

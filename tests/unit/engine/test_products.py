@@ -12,7 +12,14 @@ from sandbox.engine.dialects import find_dialect
 from sandbox.engine.docker_api import DockerApi
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.guest_group import read_group_host
-from sandbox.engine.products import Product, complete_podman_info, find_product, find_unsupported_product, is_podman
+from sandbox.engine.products import (
+    Product,
+    complete_podman_info,
+    count_bindable_cpus,
+    find_product,
+    find_unsupported_product,
+    is_podman,
+)
 from sandbox.engine.user_maps import find_first_ids
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.container import UserIds
@@ -82,6 +89,14 @@ def test_limits_of_podman_on_control_groups_of_version_2_are_those_of_the_kernel
     none = dict.fromkeys(("SwapLimit", "CpuCfsQuota", "CPUShares", "CPUSet"), False)
     info = complete_podman_info({**INFO, **none, **said}, VERSION, bool, controllers)
     assert tuple(info[name] for name in ("SwapLimit", "CpuCfsQuota", "CPUSet")) == limits
+
+
+@pytest.mark.parametrize(
+    ("said", "cpus"), [({"CPUSet": True}, 4), ({"CPUSet": False}, 0), ({}, 4)], ids=["yes", "no", "not said"]
+)
+def test_guests_are_bound_to_no_cpus_by_an_engine_that_cannot(said: dict[str, bool], cpus: int) -> None:
+    """A rootless Docker 26.1 without `cpuset` creates a container without the CPUs that were asked for."""
+    assert count_bindable_cpus(said, 4) == cpus
 
 
 @pytest.mark.parametrize("default", ["crun", "runc"])
