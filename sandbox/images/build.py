@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from sandbox.config import ImageSettings
@@ -34,6 +34,7 @@ from sandbox.images.lookup import (
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ImageInfo
 from sandbox.shipped_files import find_resources
+from sandbox.store.home import Home
 
 BUILD_FAILED = "failed: "
 SUPERVISOR = "init"
@@ -72,6 +73,20 @@ class _BuildOrder:
         return tag_of(self.name, "" if self.is_variant else self.digest)
 
 
+@contextmanager
+def lock_images(home: Home, progress: Progress) -> Iterator[None]:
+    """Hold the lock under which images are made, and say so if another process has it. Raises: `conflict`."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(home.locked("images", 0))
+        except SandboxError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+            progress("waiting: another command makes images of this home")
+            stack.enter_context(home.locked("images", LOCK_TIMEOUT_S))
+        yield
+
+
 def build(
     site: ImageBuildContext,
     name: str,
@@ -92,7 +107,7 @@ def build(
     line = lineage(recipes, name)
     content = _read_variant(line[-1], recipes, wheelhouse, name_as)
     lines = [line if content is None else line[:-1], *_supervisor_line(recipes, [name])]
-    with site.home.locked("images", LOCK_TIMEOUT_S):
+    with lock_images(site.home, progress):
         made = _build_lines(site, lines, progress, {name} if no_cache else set())
         if content is None:
             image = made[name]
@@ -109,7 +124,7 @@ def build_all(
     """Build several images, as `build` does each, and at the same time what does not depend on each other."""
     recipes = read_catalogue(site.home)
     lines = {name: lineage(recipes, name) for name in names}
-    with site.home.locked("images", LOCK_TIMEOUT_S):
+    with lock_images(site.home, progress):
         built = [*lines.values(), *_supervisor_line(recipes, names)]
         made = _build_lines(site, built, progress, set(names) if no_cache else set())
     tags = {name: tag_of(name, recipe_digests(line, site.settings.base)[-1]) for name, line in lines.items()}

@@ -17,7 +17,14 @@ from pydantic import TypeAdapter, ValidationError
 from sandbox.document_errors import describe_errors
 from sandbox.engine.image_types import Image, ImageBuild, Progress
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.images.build import BUILD_FAILED, LOCK_TIMEOUT_S, build, build_args, read_mirror_certificates
+from sandbox.images.build import (
+    BUILD_FAILED,
+    LOCK_TIMEOUT_S,
+    build,
+    build_args,
+    lock_images,
+    read_mirror_certificates,
+)
 from sandbox.images.catalogue import TAG_PREFIX, Recipe, fingerprint_recipe, has_recipe, tag_of
 from sandbox.images.debian import SUITE
 from sandbox.images.lookup import (
@@ -66,7 +73,7 @@ def build_derived(site: ImageBuildContext, base_name: str, packages: Sequence[st
     """
     packages = _require_package_names(packages)
     base_digest = _resolve_or_build_base(site, base_name, progress)
-    with site.home.locked("images", LOCK_TIMEOUT_S):
+    with lock_images(site.home, progress):
         step = _find(site, base_digest, packages)
         image = step.image or _build(site, step, base_digest, (base_name, packages), progress)
         record_use(site.engine, RecipeImage(step.recipe, step.digest, image))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,3 +99,22 @@ def test_a_shared_pid_1_is_taken_before_an_image_that_nobody_shares_is_built(
         for name in ("python", "node"):
             resolve_guest_setup(services, services.policies.profiles[name], building=print)
     assert asked == ["python", "init", "node"]
+
+
+def test_a_build_that_waits_for_another_process_says_so(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with Workbench(tmp_path / "home", settings={"disk": {"min_free_bytes": 0}}) as workbench:
+        home = workbench._services.home
+        engine = Engine(QuarantineNotes(home.quarantine))
+        engine.add_image(BOOTSTRAPPED)
+        vars(workbench._services)["engine"] = engine
+        with ExitStack() as held:
+            held.enter_context(home.locked("images"))
+
+            def report(line: str) -> None:
+                lines.append(line)
+                held.close()
+
+            workbench.build_image("base", report)
+        workbench.build_image("base", lines.append)
+    assert [line for line in lines if line.startswith("waiting")] == lines[:1]
