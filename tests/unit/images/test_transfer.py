@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 
 import pytest
 
-from sandbox.attack.suites.hostile_archives import hide_in_directory
+from sandbox.attack.suites.hostile_archives import hide_in_directory, make_compressed_tar
 from sandbox.config import ImageSettings
 from sandbox.engine.docker_api import translate_errors
 from sandbox.errors import ErrorCode
@@ -361,6 +361,10 @@ def add_layer(files: dict[str, bytes], manifest: dict[str, Any], config: dict[st
     config["rootfs"]["diff_ids"].append(digest_bytes(content))
 
 
+def with_layer(content: bytes) -> Change:
+    return with_python(lambda f, m, c: add_layer(f, m, c, content))
+
+
 def sparse_layer() -> bytes:
     """Eight bytes that an engine would write out as a terabyte."""
     header = bytearray(format_header("bomb", 8))
@@ -395,6 +399,37 @@ def test_a_layer_that_engines_take_is_taken(archive: ImageArchive, tmp_path: Pat
     site, _ = make_site(tmp_path / "there")
     path = rewrite(archive.path, with_python(lambda f, m, c: add_layer(f, m, c, layer)))
     assert len(import_images(site, path, quiet).images) == len(archive.images)
+
+
+MAGIC = {
+    "gzip": b"\x1f\x8b\x08",
+    "gzip with another method": b"\x1f\x8b\x07",
+    "bzip2": b"BZh",
+    "xz": b"\xfd7zXZ\0",
+    "zstd": b"\x28\xb5\x2f\xfd",
+    "the first skippable frame": b"\x50\x2a\x4d\x18",
+    "the last skippable frame": b"\x5f\x2a\x4d\x18",
+}
+
+
+def tar_that_begins_with(begin: bytes) -> bytes:
+    return tarfile.TarInfo(begin.decode("latin-1")).tobuf(tarfile.USTAR_FORMAT, "latin-1") + bytes(1024)
+
+
+@pytest.mark.parametrize("name", MAGIC)
+def test_a_tar_file_that_engines_take_for_compressed_data_is_refused(
+    archive: ImageArchive, tmp_path: Path, name: str
+) -> None:
+    """Control: with another first byte it is taken."""
+    site, engine = make_site(tmp_path / "there")
+    for begin, taken in ((MAGIC[name], False), (b"x" + MAGIC[name], True)):
+        path = rewrite(archive.path, with_layer(tar_that_begins_with(begin)))
+        if taken:
+            assert len(import_images(site, path, quiet).images) == len(archive.images)
+            continue
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            import_images(site, path, quiet)
+        assert ("compressed" in caught.value.details, engine.layers) == (True, {})
 
 
 def rename(tag: str) -> Change:
@@ -435,6 +470,7 @@ HOSTILE: dict[str, Change] = {
     "a sparse file in a directory": with_python(
         lambda f, m, c: add_layer(f, m, c, hide_in_directory(pax_layer({"GNU.sparse.realsize": "9" * 12})))
     ),
+    "a tar file that is compressed data as well": with_layer(make_compressed_tar(layer_of("hidden"))),
     "a layer that is no tar file": with_python(lambda f, m, c: add_layer(f, m, c, b"no tar file" * 100)),
     "a layer that is shorter than a header": with_python(lambda f, m, c: add_layer(f, m, c, b"no tar file")),
     "a layer whose headers look harmless": with_python(lambda f, m, c: add_layer(f, m, c, b"\0" * 156 + b"0" * 356)),
