@@ -10,9 +10,10 @@ import os
 import resource
 import shutil
 import socket
+import sys
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -232,6 +233,112 @@ def test_a_copy_that_fails_leaves_no_part(
     with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
         export_images(here, folder / "images.tar", (), quiet)
     assert (str(folder / "images.tar") in caught.value.brief, [*folder.iterdir()]) == (True, [])
+
+
+def test_a_copy_that_fails_does_not_remove_the_file_of_another_with_its_name(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "archives").mkdir()
+    path = folder / "images.tar"
+
+    def replace_and_fail(*_: object) -> None:
+        assert path.exists()
+        path.unlink()
+        path.write_bytes(b"mine")
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "link", raising(errno.EPERM))
+    monkeypatch.setattr(shutil, "copyfileobj", replace_and_fail)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        export_images(here, path, ("init",), quiet)
+    assert ([*folder.iterdir()], path.read_bytes()) == ([path], b"mine")
+
+
+def test_an_interrupt_as_soon_as_the_copy_has_a_name_leaves_no_part(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python handles a signal when a call returns: here, the first one after which the file exists."""
+    (folder := tmp_path / "archives").mkdir()
+    path = folder / "images.tar"
+    interrupted: list[str] = []
+
+    def interrupt(_frame: object, event: str, _arg: object) -> None:
+        if event == "c_return" and not interrupted and path.exists():
+            interrupted.append(event)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", raising(errno.EPERM))
+    with pytest.raises(KeyboardInterrupt), profiled_by(interrupt):
+        export_images(here, path, ("init",), quiet)
+    assert (interrupted, [*folder.iterdir()]) == (["c_return"], [])
+
+
+@contextmanager
+def profiled_by(function: Callable[[Any, str, Any], object]) -> Iterator[None]:
+    """Python calls the function after each call of C code."""
+    before = sys.getprofile()
+    sys.setprofile(function)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["hard links", "no hard links"])
+def test_an_interrupt_while_the_disk_is_full_is_an_interrupt(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    """What is in the buffer cannot be written when the file is closed."""
+    (folder := tmp_path / "archives").mkdir()
+    with ExitStack() as stack:
+
+        def write_and_stop(_source: object, target: IO[bytes], *_: object) -> None:
+            stack.enter_context(limit_file_size(0))
+            target.write(b"x")
+            raise KeyboardInterrupt
+
+        if linked:
+            monkeypatch.setattr("sandbox.images.export.write_archive", write_and_stop)
+        else:
+            monkeypatch.setattr(os, "link", raising(errno.EPERM))
+            monkeypatch.setattr(shutil, "copyfileobj", write_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            export_images(here, folder / "images.tar", ("init",), quiet)
+    assert [*folder.iterdir()] == []
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["hard links", "no hard links"])
+@pytest.mark.parametrize("number", [0, errno.EINVAL, errno.EACCES, errno.EIO], ids=errno.errorcode.get)
+def test_the_name_of_an_archive_is_synced_after_it_was_given(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool, number: int
+) -> None:
+    """A file system that cannot do it is no error; a disk that fails is."""
+    path, synced = tmp_path / "images.tar", []
+
+    def sync(folder: Path) -> None:
+        synced.append((folder, path.exists()))
+        if number:
+            raising(number)()
+
+    monkeypatch.setattr("sandbox.images.export.sync_folder", sync)
+    if not linked:
+        monkeypatch.setattr(os, "link", raising(errno.EPERM))
+    with refused(ErrorCode.INVALID_INPUT) if number == errno.EIO else nullcontext():
+        export_images(here, path, ("init",), quiet)
+    assert synced == [(tmp_path, True)]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"], ids=["NUL", "no text"])
+def test_a_path_that_no_file_can_have_is_refused(here: ImageBuildContext, tmp_path: Path, name: str) -> None:
+    for action in (
+        lambda: export_images(here, tmp_path / name, (), quiet),
+        lambda: import_images(here, tmp_path / name, quiet),
+    ):
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            action()
+        assert caught.value.details
+        assert caught.value.hint
+    assert [*tmp_path.glob(".sandbox-*")] == []
 
 
 def raising(number: int) -> Callable[..., None]:
