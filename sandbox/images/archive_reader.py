@@ -1,8 +1,9 @@
 """Read an image archive that anyone may have written: every byte is checked before the engine gets one.
 
 Only what `archive_writer` writes is accepted: plain files with plain headers, in no order. It is not unpacked here. A
-tar file in a layer may say that a small file is large (a sparse file), which an engine would write out; such a layer is
-refused, so that no image is larger than its archive.
+tar file in a layer may say that a small file is large (a sparse file), which an engine would write out, or be
+compressed data as well, which an engine would unpack. Such layers are refused, so that no image is larger than its
+archive.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ _MAX_EXTENSION_BYTES = 1024**2
 _REDEFINING = (b"GNU.sparse", b" size=")  # pax records that change how much a file has
 _NAME = re.compile(rf"{INDEX}|{LAYOUT}|{COMPATIBLE}|{BLOBS}[0-9a-f]{{64}}")
 _SIZE, _CHECKSUM, _TYPE = slice(124, 136), slice(148, 156), slice(156, 157)
+# What engines take for compressed data: `Detect` of moby/go-archive (compression_detect.go), `DetectCompression` of
+# containerd and of containers/storage, and pkg/compression of containers/image. They want gzip's third byte, 8, too.
+_COMPRESSED = re.compile(rb"\x1f\x8b|BZh|\xfd7zXZ\0|\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
+_MAGIC_BYTES = 6
 
 DocumentT = TypeVar("DocumentT", bound=BaseModel)
 
@@ -154,6 +159,7 @@ class ImageArchiveReader:
 
     def _check_layer(self, digest: str) -> None:
         file = self._files[blob_path(digest)]
+        require_uncompressed(self._file, file.offset, file.size)
         require_no_sparse_files(self._file, file.offset, file.size)
         for _ in self._pieces(digest):
             pass
@@ -213,6 +219,16 @@ def _read_header(header: bytes) -> tuple[str, int]:
     if seen.type != tarfile.REGTYPE or not 0 <= seen.size <= MAX_BLOB_BYTES or not _NAME.fullmatch(seen.name):
         raise _refused(f"{seen.name[:100]!r} does not belong into it")
     return seen.name, seen.size
+
+
+def require_uncompressed(file: IO[bytes], offset: int, size: int) -> None:
+    """Refuse a layer that begins as compressed data does: gzip, bzip2, xz, zstd (also with a frame to skip).
+
+    Engines unpack such a layer whatever the archive says of it. In a tar file, these bytes are the first file's name,
+    so one layer can be a small tar file here and another, large one for an engine. Raises: `invalid_input`.
+    """
+    if _COMPRESSED.match(_read_exactly(file, offset, min(size, _MAGIC_BYTES))):
+        raise _refused("a layer of it is compressed, or begins as compressed data does")
 
 
 def require_no_sparse_files(file: IO[bytes], offset: int, size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -9,7 +10,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from sandbox.engine.image_types import Image, Progress
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, NO_SPACE, ErrorCode, SandboxError
@@ -23,12 +24,16 @@ from sandbox.images.packages import BASE_LABEL
 from sandbox.images.packages import NAME as PACKAGES
 from sandbox.images.resolve import missing_image_error, not_built_error
 from sandbox.models import ImageArchive, TransferredImage
+from sandbox.store.home import sync_folder
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _PIECE = 1024**2
 _ELSEWHERE = "Name a file in a directory that exists, that you may write and that has space for the images."
+_CANNOT_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES)
+
+FileT = TypeVar("FileT", bound="IO[bytes] | io.BufferedRandom")
 
 
 class _ArchiveFile(io.FileIO):
@@ -47,7 +52,8 @@ def export_images(site: ImageBuildContext, path: Path, names: Collection[str], p
     """Write an archive with these images, what they were built on, and the guests' PID 1.
 
     `names`: as `sandbox images list` shows them; none: all images of the catalogue that the engine has. The file
-    appears when it is complete, and never in place of another. Raises: `image_missing`, `not_found`; `conflict` for a
+    never takes the place of another. It appears when it is complete; on a file system without hard links it is copied
+    there, and a crash may leave a part. Raises: `image_missing`, `not_found`; `conflict` for a
     path that exists, then or at the end, and when an image was built again meanwhile; `invalid_input` for a path that
     cannot be written, `quota_exceeded` for a disk that is full.
     """
@@ -57,7 +63,7 @@ def export_images(site: ImageBuildContext, path: Path, names: Collection[str], p
     with _reporting(path):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".sandbox-images-")
     try:
-        with io.BufferedRandom(_ArchiveFile(descriptor, path)) as target:
+        with _closing(io.BufferedRandom(_ArchiveFile(descriptor, path))) as target:
             progress(f"saving {len(chosen)} images; the engine collects them first")
             with site.engine.save_images(sorted(references)) as stream:
                 digest, written = write_archive(stream, target, references, site.engine.plain_tag)
@@ -68,6 +74,7 @@ def export_images(site: ImageBuildContext, path: Path, names: Collection[str], p
                 os.fsync(target.fileno())
         with _reporting(path):
             _publish(Path(temporary), path)
+            _sync_name(path)
     finally:
         Path(temporary).unlink(missing_ok=True)
     images = tuple(TransferredImage(tag=image.tag, digest=chosen[image.tag].digest) for image in written)
@@ -89,10 +96,25 @@ def _reporting(path: Path) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def _closing(file: FileT) -> Iterator[FileT]:
+    """Close a file that is written. After an error, also an interrupt, that error is raised, and not one of closing."""
+    try:
+        yield file
+    except BaseException:
+        with suppress(OSError, SandboxError):
+            file.close()
+        raise
+    file.close()
+
+
 def _require_free(path: Path) -> None:
     """Raises: `conflict` for a path that exists, also as a link that leads nowhere; `invalid_input` for none at all."""
     with _reporting(path), suppress(FileNotFoundError):
-        path.lstat()
+        try:
+            path.lstat()
+        except ValueError as error:  # a NUL byte, or no text
+            raise OSError(errno.EINVAL, str(error)) from error
         raise _exists_error(path)
 
 
@@ -108,18 +130,39 @@ def _publish(temporary: Path, path: Path) -> None:
 
 def _copy_new(temporary: Path, path: Path) -> None:
     """Copy a file to a name that is free; it is not whole before the end. Raises: `conflict`; OSError."""
+    opened: list[int] = []
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError as error:
-        raise _exists_error(path) from error
-    try:
-        with os.fdopen(descriptor, "wb") as copy, temporary.open("rb") as source:
+        # One call in C: an interrupt comes before the file exists, or when its descriptor is in the list.
+        opened.extend(map(os.open, [path], [os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC], [0o600]))
+        with _closing(open(opened[0], "wb", closefd=False)) as copy, temporary.open("rb") as source:
             shutil.copyfileobj(source, copy, _PIECE)
             copy.flush()
             os.fsync(copy.fileno())
+    except FileExistsError as error:
+        raise _exists_error(path) from error
     except BaseException:
-        path.unlink(missing_ok=True)
+        for descriptor in opened:
+            _remove_own(descriptor, path)
         raise
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _remove_own(descriptor: int, path: Path) -> None:
+    """Remove an open file by its name, unless another file has the name by now."""
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(descriptor), path.lstat()):
+            path.unlink()
+
+
+def _sync_name(path: Path) -> None:
+    """Sync the name of a file to disk, where its file system can, and if its directory may be read. Raises: OSError."""
+    try:
+        sync_folder(path.parent)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
 
 
 def _exists_error(path: Path) -> SandboxError:

@@ -49,11 +49,11 @@ def _open_archive(path: Path) -> io.FileIO:
     """Open a plain file. Raises: `invalid_input` for any other, and at once: a FIFO would wait for a writer."""
     try:
         file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte, or no text
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"Cannot read {path}",
-            details=error.strerror or "",
+            details=(error.strerror if isinstance(error, OSError) else str(error)) or "",
             hint="Name a file that `sandbox images export` wrote and that you may read.",
         ) from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import platform
 import tarfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,11 +16,12 @@ from sandbox.attack.suites.hostile_archives import hide_in_directory, make_spars
 from sandbox.config import ImageSettings
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
-from sandbox.images import ImageBuildContext, archive_format
+from sandbox.images import ImageBuildContext
 from sandbox.images.imports import import_images
 from sandbox.policy.container import UserIds
 from sandbox.store.home import Home
 from tests.attack.arena import Arena, refused
+from tests.attack.image_archive import write_archive
 from tests.attack.test_i_output import cli
 
 pytestmark = pytest.mark.must
@@ -161,35 +160,6 @@ def test_m03_m06_engine_files_of_the_repository_are_not_read(guests: Callable[..
     assert done.returncode == 0, done.stderr
     assert cli(arena, "run", str(arena.remote), cwd=arena.worktree).returncode == 0
     assert arena.marks() == set()
-
-
-_SHELL = b"".join(archive_format.format_file("bin/sh", b"exit 0")) + bytes(1024)
-
-
-def write_archive(path: Path, tag: str, labels: dict[str, str], damage: bytes = b"", layer: bytes = _SHELL) -> Path:
-    """An archive of one image, as its author likes it; `damage` replaces the layer's first bytes."""
-    architecture = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
-    digest = archive_format.digest_bytes(layer)
-    root = {"type": "layers", "diff_ids": [digest]}
-    config = json.dumps({"architecture": architecture, "os": "linux", "rootfs": root, "config": {"Labels": labels}})
-    blobs = [layer, config.encode()]
-
-    def describe(content: bytes, **more: object) -> dict[str, object]:
-        return {"digest": archive_format.digest_bytes(content), "size": len(content), **more}
-
-    layers = [describe(layer, mediaType=archive_format.LAYER_TYPE)]
-    blobs.append(json.dumps({"schemaVersion": 2, "config": describe(blobs[1]), "layers": layers}).encode())
-    named = describe(blobs[2], annotations={archive_format.NAME_ANNOTATION: tag})
-    paths = [archive_format.blob_path(archive_format.digest_bytes(content)) for content in blobs]
-    files = {
-        **dict(zip(paths, blobs, strict=True)),
-        archive_format.LAYOUT: archive_format.LAYOUT_TEXT,
-        archive_format.INDEX: json.dumps({"schemaVersion": 2, "manifests": [named]}).encode(),
-        archive_format.COMPATIBLE: json.dumps([{"Config": paths[1], "RepoTags": [tag], "Layers": paths[:1]}]).encode(),
-    }
-    files[paths[0]] = damage + layer[len(damage) :]
-    path.write_bytes(b"".join(b"".join(archive_format.format_file(*item)) for item in files.items()) + bytes(1024))
-    return path
 
 
 def test_m11_an_archive_that_lies_about_its_images_changes_nothing(engine: DockerEngine, tmp_path: Path) -> None:

@@ -277,6 +277,7 @@ CARELESS_READERS: dict[str, tuple[Any, Callable[..., object], Sequence[str]]] = 
         ["S108"],
     ),
     "require_no_sparse_files": (hostile_archives, lambda *_: None, ["S166"]),
+    "require_uncompressed": (hostile_archives, lambda *_: None, ["S187"]),
     "hash_zip": (hostile_archives, lambda _: "h1:any", ["S167"]),
     "collect_artifacts": (hostile_artifacts, careless_collection, ["S114"]),
 }

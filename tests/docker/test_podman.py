@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -19,16 +20,20 @@ from devtools.privateengine import PrivateEngine
 from devtools.privatepodman import PrivatePodman
 from devtools.requirement import unavailable
 from sandbox import Workbench
+from sandbox.attack.suites.hostile_archives import make_compressed_tar
 from sandbox.engine import podman_containers
 from sandbox.engine.container_types import ProbeContainer
 from sandbox.engine.image_types import ImageBuild
 from sandbox.engine.podman_request import build_request
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.mount_points import unmount_below
+from sandbox.images import archive_reader
+from sandbox.images.archive_format import format_file
 from sandbox.images.catalogue import read_lineage, recipe_digests, tag_of
 from sandbox.models import Guest, ProbeLevel, Verdict
 from sandbox.policy.container import ContainerPolicy
 from sandbox.store.home import Home
+from tests.attack.image_archive import write_archive
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("podman"), pytest.mark.usefixtures("engine")]
 
@@ -219,6 +224,30 @@ def test_an_archive_of_images_goes_to_docker_and_back_with_the_same_digests(
                 path = tmp_path / f"{name}.tar"
                 exported[name] = there.export_images(path, ["base"], print)
     assert [(each.digest, each.images) for each in exported.values()] == [(first.digest, first.images)] * 2
+
+
+def test_s187_a_layer_that_is_compressed_data_for_podman_does_not_reach_it(
+    podman: PrivatePodman, workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: without the refusal, Podman unpacks other files, a hundred times as large; the type says 'tar'."""
+    large = 32 * 1024**2
+    layer = make_compressed_tar(b"".join(format_file("hidden", bytes(large))) + bytes(1024))
+    name, recipe = f"test-scratch-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex * 2
+    labels = {"space.sandbox.image": name, "space.sandbox.folder": name, "space.sandbox.recipe": recipe}
+    tag = f"space-sandbox/{name}:{recipe[:12]}"
+    path = write_archive(tmp_path / "bomb.tar", tag, labels, layer=layer)
+    assert path.stat().st_size < large / 100
+    with pytest.raises(SandboxError, match="not an archive of images") as caught:
+        workbench.import_images(path)
+    assert "compressed" in caught.value.details
+    with closing(podman.connect()) as engine:
+        assert engine.inspect_image(tag) is None
+        monkeypatch.setattr(archive_reader, "require_uncompressed", lambda *_: None)
+        workbench.import_images(path)
+        try:
+            assert engine.api.inspect_image(tag)["Size"] >= large, "void"
+        finally:
+            engine.api.remove_image(tag, force=True)
 
 
 Change = Callable[[dict[str, Any]], object]

@@ -1,4 +1,4 @@
-"""THREATS S166, S167: an archive that says one thing to the reader that checks it, another to the one that unpacks it.
+"""THREATS S166, S167, S187: an archive with one meaning for the reader that checks it, another for one that unpacks it.
 
 The careless reader is Python's library, which reads a directory with content as the engines' library does.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from sandbox.attack.harness.entry import AttackEntry
@@ -16,7 +17,7 @@ from sandbox.attack.harness.scene import Scene, require_hit, require_refusal
 from sandbox.dependencies.go_hashes import hash_zip
 from sandbox.errors import ErrorCode
 from sandbox.images.archive_format import BLOCK, format_file, format_header
-from sandbox.images.archive_reader import require_no_sparse_files
+from sandbox.images.archive_reader import require_no_sparse_files, require_uncompressed
 
 _LARGE = 64 * 1024**2
 _ENTRIES = 1000
@@ -40,9 +41,40 @@ def make_sparse_file(size: int) -> bytes:
     return bomb.tobuf(tarfile.PAX_FORMAT)
 
 
+def make_compressed_tar(hidden: bytes) -> bytes:
+    """A layer that is a tar file with one file, and a gzip file of `hidden`.
+
+    The file's name begins a gzip header; its optional field (RFC 1952, FEXTRA) is the rest of the tar header.
+    """
+    packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    content = packer.compress(hidden) + packer.flush() + struct.pack("<2L", zlib.crc32(hidden), len(hidden))
+    file = tarfile.TarInfo((b"\x1f\x8b\x08\x04" + b"time" + b"\x02\x03" + struct.pack("<H", 500)).decode("latin-1"))
+    file.size = len(content)
+    return file.tobuf(tarfile.USTAR_FORMAT, "latin-1") + content
+
+
+def _write_compressed(scene: Scene) -> None:
+    hidden = b"".join(format_file("hidden", bytes(_LARGE))) + bytes(2 * BLOCK)
+    (scene.root / "bomb.tar").write_bytes(make_compressed_tar(hidden))
+    _write_honest(scene)
+
+
+def _is_two_files(scene: Scene) -> str:
+    path = scene.root / "bomb.tar"
+    with tarfile.open(path, "r:") as plain, tarfile.open(path) as unpacked:
+        first, hidden = plain.next(), unpacked.next()
+    require_hit(first is not None and first.size < path.stat().st_size, "it is no tar file")
+    require_hit(hidden is not None and hidden.size >= _LARGE, f"it contains {hidden}")
+    return f"{path.stat().st_size:,} bytes become {_LARGE:,} for a reader that looks for compression"
+
+
+def _write_honest(scene: Scene) -> None:
+    (scene.root / "honest.tar").write_bytes(b"".join(format_file("bin/sh", b"exit 0")) + bytes(2 * BLOCK))
+
+
 def _write_layers(scene: Scene) -> None:
     (scene.root / "bomb.tar").write_bytes(hide_in_directory(make_sparse_file(_LARGE)))
-    (scene.root / "honest.tar").write_bytes(b"".join(format_file("bin/sh", b"exit 0")) + bytes(2 * BLOCK))
+    _write_honest(scene)
 
 
 def _unpacks_more(scene: Scene) -> str:
@@ -61,6 +93,7 @@ def _refuses_layer(scene: Scene) -> str:
 
 def _read_layer(path: Path) -> None:
     with path.open("rb") as file:
+        require_uncompressed(file, 0, path.stat().st_size)
         require_no_sparse_files(file, 0, path.stat().st_size)
 
 
@@ -106,4 +139,6 @@ ENTRIES = (
           _write_layers, scene="bare"),
     AttackEntry("S167", "a module with a distant list", "layers build", _reads_modules, _refuses_modules,
           _write_modules, scene="bare"),
+    AttackEntry("S187", "a layer that is a tar file and compressed", "images import", _is_two_files, _refuses_layer,
+          _write_compressed, scene="bare"),
 )  # fmt: skip

@@ -10,15 +10,16 @@ import os
 import resource
 import shutil
 import socket
+import sys
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
 
 import pytest
 
-from sandbox.attack.suites.hostile_archives import hide_in_directory
+from sandbox.attack.suites.hostile_archives import hide_in_directory, make_compressed_tar
 from sandbox.config import ImageSettings
 from sandbox.engine.docker_api import translate_errors
 from sandbox.errors import ErrorCode
@@ -234,6 +235,112 @@ def test_a_copy_that_fails_leaves_no_part(
     assert (str(folder / "images.tar") in caught.value.brief, [*folder.iterdir()]) == (True, [])
 
 
+def test_a_copy_that_fails_does_not_remove_the_file_of_another_with_its_name(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "archives").mkdir()
+    path = folder / "images.tar"
+
+    def replace_and_fail(*_: object) -> None:
+        assert path.exists()
+        path.unlink()
+        path.write_bytes(b"mine")
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "link", raising(errno.EPERM))
+    monkeypatch.setattr(shutil, "copyfileobj", replace_and_fail)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        export_images(here, path, ("init",), quiet)
+    assert ([*folder.iterdir()], path.read_bytes()) == ([path], b"mine")
+
+
+def test_an_interrupt_as_soon_as_the_copy_has_a_name_leaves_no_part(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python handles a signal when a call returns: here, the first one after which the file exists."""
+    (folder := tmp_path / "archives").mkdir()
+    path = folder / "images.tar"
+    interrupted: list[str] = []
+
+    def interrupt(_frame: object, event: str, _arg: object) -> None:
+        if event == "c_return" and not interrupted and path.exists():
+            interrupted.append(event)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", raising(errno.EPERM))
+    with pytest.raises(KeyboardInterrupt), profiled_by(interrupt):
+        export_images(here, path, ("init",), quiet)
+    assert (interrupted, [*folder.iterdir()]) == (["c_return"], [])
+
+
+@contextmanager
+def profiled_by(function: Callable[[Any, str, Any], object]) -> Iterator[None]:
+    """Python calls the function after each call of C code."""
+    before = sys.getprofile()
+    sys.setprofile(function)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["hard links", "no hard links"])
+def test_an_interrupt_while_the_disk_is_full_is_an_interrupt(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    """What is in the buffer cannot be written when the file is closed."""
+    (folder := tmp_path / "archives").mkdir()
+    with ExitStack() as stack:
+
+        def write_and_stop(_source: object, target: IO[bytes], *_: object) -> None:
+            stack.enter_context(limit_file_size(0))
+            target.write(b"x")
+            raise KeyboardInterrupt
+
+        if linked:
+            monkeypatch.setattr("sandbox.images.export.write_archive", write_and_stop)
+        else:
+            monkeypatch.setattr(os, "link", raising(errno.EPERM))
+            monkeypatch.setattr(shutil, "copyfileobj", write_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            export_images(here, folder / "images.tar", ("init",), quiet)
+    assert [*folder.iterdir()] == []
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["hard links", "no hard links"])
+@pytest.mark.parametrize("number", [0, errno.EINVAL, errno.EACCES, errno.EIO], ids=errno.errorcode.get)
+def test_the_name_of_an_archive_is_synced_after_it_was_given(
+    here: ImageBuildContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool, number: int
+) -> None:
+    """A file system that cannot do it is no error; a disk that fails is."""
+    path, synced = tmp_path / "images.tar", []
+
+    def sync(folder: Path) -> None:
+        synced.append((folder, path.exists()))
+        if number:
+            raising(number)()
+
+    monkeypatch.setattr("sandbox.images.export.sync_folder", sync)
+    if not linked:
+        monkeypatch.setattr(os, "link", raising(errno.EPERM))
+    with refused(ErrorCode.INVALID_INPUT) if number == errno.EIO else nullcontext():
+        export_images(here, path, ("init",), quiet)
+    assert synced == [(tmp_path, True)]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"], ids=["NUL", "no text"])
+def test_a_path_that_no_file_can_have_is_refused(here: ImageBuildContext, tmp_path: Path, name: str) -> None:
+    for action in (
+        lambda: export_images(here, tmp_path / name, (), quiet),
+        lambda: import_images(here, tmp_path / name, quiet),
+    ):
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            action()
+        assert caught.value.details
+        assert caught.value.hint
+    assert [*tmp_path.glob(".sandbox-*")] == []
+
+
 def raising(number: int) -> Callable[..., None]:
     """A call that fails as the file system does."""
 
@@ -361,6 +468,10 @@ def add_layer(files: dict[str, bytes], manifest: dict[str, Any], config: dict[st
     config["rootfs"]["diff_ids"].append(digest_bytes(content))
 
 
+def with_layer(content: bytes) -> Change:
+    return with_python(lambda f, m, c: add_layer(f, m, c, content))
+
+
 def sparse_layer() -> bytes:
     """Eight bytes that an engine would write out as a terabyte."""
     header = bytearray(format_header("bomb", 8))
@@ -395,6 +506,37 @@ def test_a_layer_that_engines_take_is_taken(archive: ImageArchive, tmp_path: Pat
     site, _ = make_site(tmp_path / "there")
     path = rewrite(archive.path, with_python(lambda f, m, c: add_layer(f, m, c, layer)))
     assert len(import_images(site, path, quiet).images) == len(archive.images)
+
+
+MAGIC = {
+    "gzip": b"\x1f\x8b\x08",
+    "gzip with another method": b"\x1f\x8b\x07",
+    "bzip2": b"BZh",
+    "xz": b"\xfd7zXZ\0",
+    "zstd": b"\x28\xb5\x2f\xfd",
+    "the first skippable frame": b"\x50\x2a\x4d\x18",
+    "the last skippable frame": b"\x5f\x2a\x4d\x18",
+}
+
+
+def tar_that_begins_with(begin: bytes) -> bytes:
+    return tarfile.TarInfo(begin.decode("latin-1")).tobuf(tarfile.USTAR_FORMAT, "latin-1") + bytes(1024)
+
+
+@pytest.mark.parametrize("name", MAGIC)
+def test_a_tar_file_that_engines_take_for_compressed_data_is_refused(
+    archive: ImageArchive, tmp_path: Path, name: str
+) -> None:
+    """Control: with another first byte it is taken."""
+    site, engine = make_site(tmp_path / "there")
+    for begin, taken in ((MAGIC[name], False), (b"x" + MAGIC[name], True)):
+        path = rewrite(archive.path, with_layer(tar_that_begins_with(begin)))
+        if taken:
+            assert len(import_images(site, path, quiet).images) == len(archive.images)
+            continue
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            import_images(site, path, quiet)
+        assert ("compressed" in caught.value.details, engine.layers) == (True, {})
 
 
 def rename(tag: str) -> Change:
@@ -435,6 +577,7 @@ HOSTILE: dict[str, Change] = {
     "a sparse file in a directory": with_python(
         lambda f, m, c: add_layer(f, m, c, hide_in_directory(pax_layer({"GNU.sparse.realsize": "9" * 12})))
     ),
+    "a tar file that is compressed data as well": with_layer(make_compressed_tar(layer_of("hidden"))),
     "a layer that is no tar file": with_python(lambda f, m, c: add_layer(f, m, c, b"no tar file" * 100)),
     "a layer that is shorter than a header": with_python(lambda f, m, c: add_layer(f, m, c, b"no tar file")),
     "a layer whose headers look harmless": with_python(lambda f, m, c: add_layer(f, m, c, b"\0" * 156 + b"0" * 356)),
