@@ -130,23 +130,20 @@ def _publish(temporary: Path, path: Path) -> None:
 
 def _copy_new(temporary: Path, path: Path) -> None:
     """Copy a file to a name that is free; it is not whole before the end. Raises: `conflict`; OSError."""
-    opened: list[int] = []
     try:
-        # One call in C: an interrupt comes before the file exists, or when its descriptor is in the list.
-        opened.extend(map(os.open, [path], [os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC], [0o600]))
-        with _closing(open(opened[0], "wb", closefd=False)) as copy, temporary.open("rb") as source:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError as error:
+        raise _exists_error(path) from error
+    try:
+        with _closing(open(descriptor, "wb", closefd=False)) as copy, temporary.open("rb") as source:
             shutil.copyfileobj(source, copy, _PIECE)
             copy.flush()
             os.fsync(copy.fileno())
-    except FileExistsError as error:
-        raise _exists_error(path) from error
     except BaseException:
-        for descriptor in opened:
-            _remove_own(descriptor, path)
+        _remove_own(descriptor, path)
         raise
     finally:
-        for descriptor in opened:
-            os.close(descriptor)
+        os.close(descriptor)
 
 
 def _remove_own(descriptor: int, path: Path) -> None:

@@ -20,7 +20,7 @@ from sandbox.engine.protocol import ImageStore
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.archive_format import is_same_image
 from sandbox.images.archive_reader import ArchivedImage, ImageArchiveReader
-from sandbox.images.build import LOCK_TIMEOUT_S
+from sandbox.images.build import lock_images
 from sandbox.images.catalogue import TAG_PREFIX, has_recipe, tag_of
 from sandbox.images.lookup import ImageBuildContext, find_recipe_image, find_use_tags
 from sandbox.models import ImageArchive, TransferredImage
@@ -41,7 +41,7 @@ def import_images(
         progress(f"checking {path.name}")
         archive = ImageArchiveReader(file, expected)
         _require_this_machine(archive.images)
-        with site.home.locked("images", LOCK_TIMEOUT_S):
+        with lock_images(site.home, progress):
             return _import_checked(site, archive, path, progress, replace=replace)
 
 

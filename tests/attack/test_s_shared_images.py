@@ -68,7 +68,7 @@ def no_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(*_: object) -> None:
         raise BuildsError
 
-    monkeypatch.setattr("sandbox.images.build", build)
+    monkeypatch.setattr("sandbox.images.build_all", build)
 
 
 @pytest.fixture

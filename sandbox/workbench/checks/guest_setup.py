@@ -191,15 +191,25 @@ def _resolve_or_build(services: Services, reference: str, building: Building | N
         if building is None or not missing:
             raise
         services.require_engine()  # no image is built in an engine that is refused
-        if not shared_images.take_image(services, reference, building):
+        if not _take_shared(services, reference, building):
             if services.settings.images.build == "never":
                 raise
-            if not _is_usable(site, SUPERVISOR):
-                shared_images.take_image(services, SUPERVISOR, building)  # it brings parents that this image may share
             building(f"The image '{reference}' is missing: it is built once, with those that it needs")
             with image_builds.open_build(services) as site_of_build:
                 images.build_all(site_of_build, (reference, SUPERVISOR), building)
     return find_usable_image(site, reference)
+
+
+def _take_shared(services: Services, reference: str, building: Building) -> bool:
+    """Take the shared image, or a shared PID 1: that comes with what it was built on, which this image may be, or
+    start from.
+    """
+    site = services.image_build_context
+    if shared_images.take_image(services, reference, building):
+        return True
+    if reference == SUPERVISOR or _is_usable(site, SUPERVISOR):
+        return False
+    return shared_images.take_image(services, SUPERVISOR, building) and _is_usable(site, reference)
 
 
 def _is_usable(site: ImageBuildContext, reference: str) -> bool:
