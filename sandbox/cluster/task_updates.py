@@ -158,7 +158,7 @@ class _Submission:
                 handle = await self._try_once()
             except RPCError as error:
                 self.is_refused = error.status is RPCStatusCode.RESOURCE_EXHAUSTED
-                self._may_be_known = not self.is_refused
+                self._may_be_known = not self.is_refused or await self._is_former()
                 if not self._is_replaced(error):
                     raise
                 continue
@@ -173,6 +173,15 @@ class _Submission:
             return False
         self._ended = self._run or ""
         return True
+
+    async def _is_former(self) -> bool:
+        """Whether the history that it is sent to was replaced. The server may say of it, for minutes, that it is
+        closing, with the same status as of a task that is busy.
+        """
+        if self._run is None:
+            return False
+        present = await self._thread.client.get_workflow_handle(self._workflow).describe()
+        return present.run_id != self._run
 
     async def _try_once(self) -> WorkflowUpdateHandle[Any] | None:
         """None if there is no room now."""

@@ -253,3 +253,30 @@ def test_an_answer_of_a_history_that_the_server_removed_is_known_to_a_worker(
             answer = dispatcher.result(asked)
     assert answer is not None
     assert answer.worker == worker.id
+
+
+def test_what_a_closing_history_refuses_is_sent_to_the_present_one(
+    temporal: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load the server said so of a former history for a minute, with the status of a busy task."""
+    send, sent = task_updates._Submission._try_once, list[str]()
+    with connected(temporal, name) as dispatcher, working(temporal, name) as worker:
+        worker.may_end.set()
+        task = dispatcher.place(URL, {}).task_id
+        first = find_run(dispatcher, task)
+
+        async def refuse(submission: task_updates._Submission) -> Any:
+            if submission._operation.id != "late" or submission._run != first:
+                return await send(submission)
+            if not sent:
+                other = TaskOperation(id="other", task_id=task, name=OperationName.SNAPSHOT)
+                await asyncio.to_thread(submit_and_outlast, dispatcher, other)
+            sent.append(first)
+            assert len(sent) < 10, "it is sent to the former history again and again"
+            raise RPCError("the workflow is closing", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
+
+        monkeypatch.setattr(task_updates._Submission, "_try_once", refuse)
+        late = TaskOperation(id="late", task_id=task, name=OperationName.SNAPSHOT)
+        dispatcher.submit(late)
+        assert dispatcher.result(late) is not None
+    assert [one.id for one in worker.checked if one.id == "late"] == ["late"]
