@@ -41,6 +41,11 @@ FORMER_S = 2.0
 QUERY = timedelta(seconds=5)
 """How long one worker may take to answer about a task. The server asks a worker that hangs, too: it cannot tell."""
 
+_ABOUT_THE_HISTORY = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.RESOURCE_EXHAUSTED})
+"""What the server says of a history that has ended. For minutes after that it may say that it is closing, with the
+status that a busy task has, too.
+"""
+
 _NO_ROOM_PAUSE_S = 0.2  # until a task is asked again; a reading operation takes about as long
 _FAILURES = {
     "no_worker": (ErrorCode.ENGINE_UNAVAILABLE, "no_worker"),
@@ -142,8 +147,6 @@ class _Submission:
         self._may_be_known = not is_new
         self._run: str | None = None
         """Of the history that it is sent to; None: the present one."""
-        self._ended = ""
-        """The run of the history that was found ended."""
 
     async def send(self) -> WorkflowUpdateHandle[Any] | None:
         """Returns once it was accepted; None: by an earlier history. May be repeated after any failure."""
@@ -158,8 +161,9 @@ class _Submission:
                 handle = await self._try_once()
             except RPCError as error:
                 self.is_refused = error.status is RPCStatusCode.RESOURCE_EXHAUSTED
-                self._may_be_known = not self.is_refused or await self._is_former()
-                if not self._is_replaced(error):
+                is_former = error.status in _ABOUT_THE_HISTORY and await self._is_former()
+                self._may_be_known = is_former or not self.is_refused
+                if not is_former:
                     raise
                 continue
             if handle is not None:
@@ -167,17 +171,8 @@ class _Submission:
             self._may_be_known, self.is_refused = False, True
             await asyncio.sleep(_NO_ROOM_PAUSE_S)
 
-    def _is_replaced(self, error: RPCError) -> bool:
-        """Whether the history that it was sent to may have been replaced by another one since it was looked up."""
-        if self._run in {None, self._ended} or error.status is not RPCStatusCode.NOT_FOUND:
-            return False
-        self._ended = self._run or ""
-        return True
-
     async def _is_former(self) -> bool:
-        """Whether the history that it is sent to was replaced. The server may say of it, for minutes, that it is
-        closing, with the same status as of a task that is busy.
-        """
+        """Whether the history that it was sent to has been replaced since it was looked up."""
         if self._run is None:
             return False
         present = await self._thread.client.get_workflow_handle(self._workflow).describe()
