@@ -27,6 +27,8 @@ TASKS = 50
 STEPS = 120
 """About the number of steps of the longest command without a container. A later kill has no effect."""
 CHECKED = 5
+YOUNG_S = 61.0
+"""How long some files may be those of a process that still works, for `gc`: git's locks, and probes of mounts."""
 
 
 class Dice:
@@ -86,6 +88,7 @@ def main() -> int:
         for number in range(wanted[0] if wanted else TASKS):
             live(dice, repo_id, content, checked=engine is not None and number % CHECKED == 0)
         before = len(left_behind(home, engine))
+        time.sleep(YOUNG_S)
         with Workbench(home) as workbench:
             for task in workbench.tasks():  # tasks that are still open because their close was killed
                 if task.closed_at is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
     """
     result = run_update_ref(git, [full_name], "--no-deref", full_name, new, old)
     if result.code != 0:
-        raise _ref_error(git, full_name, result.stderr)
+        raise _ref_error(git, [full_name], result.stderr)
 
 
 def move_ref_to_stored(git: Git, full_name: str, stored: StoredCommit, old: str) -> None:
@@ -237,14 +237,23 @@ def rename_ref(git: Git, old_name: str, new_name: str, target: str) -> None:
     steps = f"option no-deref\ncreate {new_name} {target}\noption no-deref\ndelete {old_name} {target}\n"
     result = run_update_ref(git, [old_name, new_name], "--stdin", stdin=steps.encode())
     if result.code != 0:
-        raise _ref_error(git, new_name, result.stderr)
+        raise _ref_error(git, [new_name, old_name], result.stderr)
 
 
-def _ref_error(git: Git, full_name: str, stderr: str) -> SandboxError:
+def _ref_error(git: Git, names: Sequence[str], stderr: str) -> SandboxError:
     _require_free_space(git, stderr)
+    for name in names:
+        if (git.git_dir / f"{name}{_LOCK}").is_file():
+            return SandboxError(
+                ErrorCode.CONFLICT,
+                f"{name} is locked: another process changes it, or was killed while it did",
+                details=stderr[:1000],
+                hint=f"Repeat the operation. The lock of a killed process counts for {_ABANDONED_S:.0f} s, or until "
+                "`sandbox gc`, which removes it after one minute.",
+            )
     return SandboxError(
         ErrorCode.CONFLICT,
-        f"{full_name} was changed by another process",
+        f"{names[0]} was changed by another process",
         details=stderr[:1000],
         hint="Check the task's status and repeat the operation.",
     )

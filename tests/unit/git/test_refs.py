@@ -306,8 +306,9 @@ def test_s173_a_lock_of_another_writer_is_respected_and_one_without_an_owner_rem
     git, (one, two, _) = moves
     lock = upstream.git_dir / f"{NAME}.lock"
     lock.touch()
-    with refused(ErrorCode.CONFLICT):
+    with refused(ErrorCode.CONFLICT) as caught:
         refs.move_ref_to_stored(git, NAME, stored(two), one)
+    assert f"{NAME} is locked" in caught.value.brief
     assert lock.exists()
     assert refs.resolve_ref(git, NAME) == one
     long_ago = time.time() - 151.0
@@ -432,8 +433,10 @@ def test_s173_locks_of_a_killed_git_do_not_keep_a_ref_from_its_rename_or_deletio
     refs.rename_ref(git, NAME, new, one)
     assert (refs.resolve_ref(git, NAME), refs.resolve_ref(git, new)) == (None, one)
     lock = abandon(new, 1.0)
-    with refused(ErrorCode.CONFLICT):
+    with refused(ErrorCode.CONFLICT) as caught:
         refs.rename_ref(git, new, NAME, one)
+    assert f"{new} is locked" in caught.value.brief
+    assert "sandbox gc" in str(caught.value.hint)
     assert lock.exists(), "the control: its owner may be alive"
 
 
