@@ -115,7 +115,7 @@ def _read_importers(collection: Collection, importers: Mapping[str, Any]) -> Ite
         )
 
 
-_YARN_FIELD = re.compile(r'( +)("[^"]*"|[^\s":]+):? ?(?:"([^"]*)"|(.*))')
+_YARN_FIELD = re.compile(r'( +)("[^"]*"|[^\s":]+):? ?(?:"([^"]*)"|(.*))', re.DOTALL)  # `.` never fails
 
 
 def _read_yarn(collection: Collection, text: str, project: NodeProject) -> tuple[dict[str, Package], dict[str, _Needs]]:

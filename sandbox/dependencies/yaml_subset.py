@@ -12,7 +12,7 @@ from typing import Any
 
 MAX_DEPTH = 12
 _LINE_CHARS = 4_000
-_ENTRY = re.compile(r"""( *)("[^"]*"|'[^']*'|[^\s'"#{}\[\]&*!|>-][^:]*(?::[^:\s][^:]*)*):(?: +(.*))?""")
+_ENTRY = re.compile(r"""( *)("[^"]*"|'[^']*'|[^\s'"#{}\[\]&*!|>-][^:]*(?::[^:\s][^:]*)*):(?: +(.*))?""", re.DOTALL)
 _ITEM = re.compile(r"-\s+(\S.*)")
 _INNER = re.compile(r"""("[^"]*"|'[^']*'|[^\s:]+):(.*)""")
 

@@ -22,7 +22,7 @@ MAX_HUNKS = 20_000
 MAX_LINES = 500_000
 
 _NUMBERED = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-_UNNUMBERED = re.compile(rb"@@(?: (?:\.\.\. )?@@(?: .*)?)? *")
+_UNNUMBERED = re.compile(rb"@@(?: (?:\.\.\. )?@@(?: .*)?)? *", re.DOTALL)  # `.` never fails
 _EXTENDED = re.compile(
     rb"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to"
     rb"|similarity index|dissimilarity index|index) (.*)"

@@ -80,5 +80,5 @@ def _guess_next(version: Version) -> str:
     public = version.public
     if version.dev is not None:
         return re.sub(r"\.dev\d+$", "", public)
-    before, number = re.fullmatch(r"(.*?)(\d+)", public, re.DOTALL).groups()  # type: ignore[union-attr] # ends in one
-    return f"{before}{int(number) + 1}"
+    before = public.rstrip("0123456789")
+    return f"{before}{int(public.removeprefix(before)) + 1}"

@@ -133,7 +133,7 @@ class AttackRun:
     @cached_property
     def git_version(self) -> tuple[int, ...]:
         """The version of that git."""
-        found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", git_version(self.root, self.settings.git.executable))
+        found = re.search(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", git_version(self.root, self.settings.git.executable))
         return tuple(int(part or 0) for part in found.groups()) if found else (0, 0, 0)
 
     @property
