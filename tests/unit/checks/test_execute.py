@@ -539,6 +539,34 @@ def test_a_run_is_recorded_as_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "run-1.stderr").read_bytes() == b"warning\n"
 
 
+@pytest.mark.parametrize("reader", ["report.read_report", "cause.find_cause"])
+@pytest.mark.parametrize(
+    "error",
+    [LookupError("unknown encoding: \x1b[31m\n" + "x" * 9000), RecursionError(), MemoryError(), OverflowError("int")],
+    ids=["encoding", "depth", "memory", "number"],
+)
+def test_s189_a_fault_in_a_reader_is_noted_and_loses_no_verdict(
+    reader: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(f"sandbox.checks.{reader}", fail)
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=True, task_id=None)
+    place.report.mkdir()
+    (place.report / "junit.xml").write_bytes(SUITE)
+    run = Recorder(Scripted(b"", ending(1)), GUEST, tmp_path / "logs").run("run-1", CHECK, place)
+    assert (run.verdict, run.exit_code) == (Verdict.FAILED, 1)
+    assert run.cause is not None
+    (note,) = run.notes
+    assert type(error).__name__ in note
+    (record,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert "run-1" in record.getMessage()
+    assert "in fail\n" in record.getMessage(), "where it happened"
+    assert "\x1b" not in record.getMessage()
+    assert len(record.getMessage()) < 5000
+
+
 class Counted:
     """Files that are counted once more at the end, and then are more."""
 
