@@ -270,7 +270,8 @@ class Recorder:
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
         faults, report = ReaderFaults(run_id), None
         with faults.noted("its report"):
-            report = self._read_results(run_id, check, directories, passed=verdict is Verdict.PASSED)
+            report, note = self._read_results(run_id, check, directories, passed=verdict is Verdict.PASSED)
+            faults.add(note)
         self._save_usage(run_id, check, ending)
         run = CheckRun(
             run_id=run_id,
@@ -322,8 +323,12 @@ class Recorder:
             except OSError as error:
                 _log.warning("the usage of %s over time is not kept: %s", run_id, error)
 
-    def _read_results(self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool) -> Report | None:
-        """The sum of the tests that the check reported; each of them is kept beside the logs."""
+    def _read_results(
+        self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool
+    ) -> tuple[Report | None, str]:
+        """The sum of the tests that the check reported, and a note if not all was read; each of them is kept beside the
+        logs.
+        """
         results = collected.CollectedResults()
         report, source = self._read_report(run_id, check, directories, results, failed=not passed)
         if report is not None:
@@ -338,7 +343,7 @@ class Recorder:
                 )
             except OSError as error:
                 _log.warning("the results of the tests of %s are not kept: %s", run_id, error)
-        return report
+        return report, results.note
 
     def _read_report(
         self, run_id: str, check: Check, directories: CheckDirectories, results: CollectedResults, *, failed: bool

@@ -18,11 +18,15 @@ _log = logging.getLogger(__name__)
 
 
 class ReaderFaults:
-    """The faults of the readers of one run. `notes`: a sentence about each, for the record of the run."""
+    """The faults of the readers of one run. `notes`: sentences for the record of the run."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self.notes: tuple[str, ...] = ()
+
+    def add(self, note: str) -> None:
+        """Note what was not read for another reason; '' for none."""
+        self.notes += (note,) if note else ()
 
     @contextmanager
     def noted(self, what: str) -> Iterator[None]:

@@ -27,12 +27,14 @@ from sandbox.checks.collected import CollectedResults
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge, with_heartbeat
 from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import TAIL_BYTES, OutputForwarder, Spool
+from sandbox.checks.output_lines import READING_S, ReadingTime
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
 from sandbox.files.disk_usage import DiskUse
 from sandbox.models import Check, Limits, Report, TestFailure, UsageSample, UsageSeries, Verdict
+from sandbox.models.checks import ResultPatterns
 from sandbox.store.home import parse_json
 from sandbox.text import DisplayDecoder, decode_for_display, neutralise
 
@@ -565,6 +567,16 @@ def test_s189_a_fault_in_a_reader_is_noted_and_loses_no_verdict(
     assert "in fail\n" in record.getMessage(), "where it happened"
     assert "\x1b" not in record.getMessage()
     assert len(record.getMessage()) < 5000
+
+
+def test_s188_output_that_was_not_read_to_its_end_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.checks.output_results.ReadingTime", lambda: ReadingTime(-1.0))
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=True, task_id=None)
+    place.report.mkdir()
+    check = Check(id="test", label="t", argv=("true",), results=ResultPatterns(output="tap"))
+    run = Recorder(Scripted(b"ok 1\n", ending(0)), GUEST, tmp_path / "logs").run("run-1", check, place)
+    assert (run.verdict, run.report) == (Verdict.PASSED, None)
+    assert run.notes == (f"its output was not read to its end: that takes more than {READING_S:g} s",)
 
 
 class Counted:
