@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sandbox.models import Report, TestFailure
 from sandbox.models.test_results import TestResult
@@ -12,6 +12,9 @@ from sandbox.text import neutralise
 
 MOST_RESULTS = 20_000
 """How many tests of a run are kept."""
+
+MOST_CHARS = 8 * 1024**2
+"""Of the names, messages and paths of a run's tests together. A character takes up to four bytes."""
 
 MOST_FAILURES = 50
 """How many failed tests are in the record of a run."""
@@ -22,24 +25,43 @@ _NAMES = {TestOutcome.FAILED: "failures", TestOutcome.ERROR: "errors", TestOutco
 
 class CollectedResults:
     """The tests of a report, as many as are kept. `complete`: whether all of them are there. `compared`: whether their
-    names are those of the same tests in another run.
+    names are those of the same tests in another run. `note`: why the rest was not read; '' if it was.
     """
 
     MOST_FAILURES = MOST_FAILURES
-    _MOST_CHARS = 8 * 1024**2  # of all names, messages and paths
 
     def __init__(self) -> None:
         self.results: list[TestResult] = []
         self.complete = self.compared = True
+        self.note = ""
         self._chars = 0
 
     def add(self, result: TestResult) -> None:
         """Keep a result, as long as there is room."""
-        self._chars += len(result.test) + len(result.message or "") + len(result.path or "")
-        if len(self.results) < MOST_RESULTS and self._chars <= self._MOST_CHARS:
+        self._chars += _count_chars(result)
+        if len(self.results) < MOST_RESULTS and self._chars <= MOST_CHARS:
             self.results.append(result)
         else:
             self.complete = False
+
+    def cut_off(self, note: str) -> None:
+        """Say that not all was read, and why."""
+        self.complete, self.note = False, note
+
+
+def take_kept(results: Iterable[TestResult]) -> list[TestResult]:
+    """As many results as are kept, and one more if there are more, so that `CollectedResults` is not complete."""
+    taken, chars = list[TestResult](), 0
+    for result in results:
+        taken.append(result)
+        chars += _count_chars(result)
+        if len(taken) > MOST_RESULTS or chars > MOST_CHARS:
+            break
+    return taken
+
+
+def _count_chars(result: TestResult) -> int:
+    return len(result.test) + len(result.message or "") + len(result.path or "")
 
 
 class ReportSum:

@@ -42,7 +42,7 @@ def read_cobertura(content: bytes) -> tuple[int, int] | None:
     parser = XMLParser(target=root)
     try:
         parser.feed(content[:_PIECE_BYTES])
-    except (ParseError, DefusedXmlException, ValueError):
+    except (ParseError, DefusedXmlException, LookupError, ValueError):  # LookupError: encoding
         return None
     if root.tag != "coverage":
         return None

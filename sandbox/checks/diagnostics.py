@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
 from typing import Any
 from urllib.parse import unquote
 
-from sandbox.checks.collected import MOST_RESULTS, clip_text
+from sandbox.checks.collected import clip_text, take_kept
 from sandbox.checks.location import find_location
 from sandbox.checks.rust_errors import RustErrorReader
 from sandbox.models.test_results import TestResult
@@ -26,11 +27,14 @@ _LINES = (
         r"(?P<path>[^\s:(][^:()\n]{0,199})\((?P<line>\d{1,7}),\d{1,7}\): error (?P<rule>TS\d{1,6}): (?P<text>.*)"
     ),
     re.compile(
-        r"(?P<path>[^\s:][^:\n]{0,199}):(?P<line>\d{1,7}):(?:\d{1,7}:)? (?:fatal )?error: (?P<text>.*?)"
-        r"(?: +\[-?W?(?:error=)?(?P<rule>[\w.+-]{1,60})[^\]]{0,40}\])?$"
+        r"(?P<path>[^\s:][^:\n]{0,199}):(?P<line>\d{1,7}):(?:\d{1,7}:)? (?:fatal )?error: (?P<rule>)(?P<text>.*)$"
     ),
     re.compile(r"(?P<path>[\w./+-]{1,200}\.go):(?P<line>\d{1,7}):\d{1,7}: (?P<text>.*)(?P<rule>)"),
 )
+_ENDS_WITH_RULE = _LINES[1]
+_RULE = re.compile(r" \[-?W?(?:error=)?([\w.+-]{1,60})[^\]]{0,40}\]$")
+_RULE_CHARS = 111  # as many as `_RULE` may match, so that it is not tried at each place of a long text
+_PATH_CHARS = 4096
 
 
 class UnreadableReport(ValueError):
@@ -46,9 +50,7 @@ def read_json(content: bytes, folder: str = ".") -> list[TestResult]:
     if sum(map(content.count, (b",", b"[", b"{"))) > _JSON_VALUES or len(content) > JSON_BYTES:
         raise UnreadableReport("too many values")
     try:
-        text = content.decode("utf-8-sig")
-        values = list(_parse_values(text))
-        return [finding for value in values for finding in _read_value(value, folder)][: MOST_RESULTS + 1]
+        return take_kept(finding for value in _parse_values(content) for finding in _read_value(value, folder))
     except OtherDocument:
         raise
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError, IndexError) as error:
@@ -63,21 +65,28 @@ def read_lines(lines: Iterable[str], folder: str = ".") -> Iterator[TestResult]:
             yield _finding(*found, folder)
         if "error" not in line and ".go:" not in line:
             continue
-        for pattern in _LINES:
-            if match := pattern.match(line):
-                yield _finding(match["path"], match["line"], match["rule"] or "", match["text"], folder)
-                break
+        match = next(filter(None, (pattern.match(line) for pattern in _LINES)), None)
+        if match is not None:
+            rule, text = _split_rule(match["text"]) if match.re is _ENDS_WITH_RULE else (match["rule"], match["text"])
+            yield _finding(match["path"], match["line"], rule, text, folder)
     if found := rust.finish():
         yield _finding(*found, folder)
 
 
-def _parse_values(text: str) -> Iterator[Any]:
+def _split_rule(text: str) -> tuple[str, str]:
+    """The rule that a message names at its end, '' for none, and the message without it."""
+    found = _RULE.search(text[-_RULE_CHARS:])
+    return (found[1], text[: -len(found[0])].rstrip(" ")) if found else ("", text)
+
+
+def _parse_values(content: bytes) -> Iterator[Any]:
+    """Yield one value, or that of each line: only one of these is in memory at a time."""
     try:
-        yield json.loads(text)
+        yield json.loads(content.decode("utf-8-sig"))
     except json.JSONDecodeError:
-        for line in text.splitlines():
+        for line in BytesIO(content):
             if line.strip():
-                yield json.loads(line)
+                yield json.loads(line.decode("utf-8-sig"))
 
 
 def _read_value(value: Any, folder: str) -> Iterator[TestResult]:
@@ -96,7 +105,8 @@ def _read_sarif(log: dict[str, Any], folder: str) -> Iterator[TestResult]:
             if result.get("level") != "error":
                 continue
             physical = ((result.get("locations") or [{}])[0]).get("physicalLocation", {})
-            path = unquote(str(physical.get("artifactLocation", {}).get("uri", ""))).removeprefix("file://")
+            uri = _as_text(physical.get("artifactLocation", {}).get("uri"))[:_PATH_CHARS]
+            path = unquote(uri).removeprefix("file://")
             line = physical.get("region", {}).get("startLine", "")
             yield _finding(path, line, result.get("ruleId"), result.get("message", {}).get("text"), folder)
 
@@ -137,10 +147,9 @@ _READERS: tuple[tuple[str, Callable[[dict[str, Any], str], Iterator[TestResult]]
 
 def _finding(path: Any, line: Any, rule: Any, text: Any, folder: str) -> TestResult:
     """One error. Without a rule its text is part of its name."""
-    where, number = find_location("", str(path or ""), str(line or ""), folder)
-    message = clip_text(str(text or ""))
-    said = clip_text(str(rule)) if rule else ""
-    shown = where or clip_text(str(path or ""))
+    where, number = find_location("", _as_text(path), _as_text(line), folder)
+    message, said = clip_text(_as_text(text)), clip_text(_as_text(rule))
+    shown = where or clip_text(_as_text(path))
     return TestResult(
         test=clip_text(f"{shown}: {said or message}"),
         outcome=TestOutcome.FAILED,
@@ -149,3 +158,10 @@ def _finding(path: Any, line: Any, rule: Any, text: Any, folder: str) -> TestRes
         line=number,
         rule=said or _NO_RULE,
     )
+
+
+def _as_text(value: Any) -> str:
+    """A string or a number as text, '' for what is neither: a list of eslint's as a path would be spelled out for each
+    error of its file.
+    """
+    return value if isinstance(value, str) else str(value or "") if isinstance(value, int | float) else ""

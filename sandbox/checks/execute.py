@@ -17,13 +17,25 @@ from typing import TYPE_CHECKING, Protocol
 from sandbox.checks.cancellation import any_of
 from sandbox.checks.compiler_cache import NO_COMPILER_CACHE, CompilerCacheUse
 from sandbox.checks.output import OutputForwarder, OutputListener, Spool
+from sandbox.checks.reader_faults import ReaderFaults
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_labels import INSTANCE_LABEL, TENANT_LABEL
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, never_stop
 from sandbox.engine.create_options import GuestAccount, LayerMount, Supervisor
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Check, CheckRun, FailedTest, Report, ServiceRun, ServiceSetup, Usage, Verdict
+from sandbox.models import (
+    Cause,
+    CauseKind,
+    Check,
+    CheckRun,
+    FailedTest,
+    Report,
+    ServiceRun,
+    ServiceSetup,
+    Usage,
+    Verdict,
+)
 from sandbox.private_folders import make_private
 
 if TYPE_CHECKING:
@@ -256,7 +268,10 @@ class Recorder:
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
-        report = self._read_results(run_id, check, directories, passed=verdict is Verdict.PASSED)
+        faults, report = ReaderFaults(run_id), None
+        with faults.noted("its report"):
+            report, note = self._read_results(run_id, check, directories, passed=verdict is Verdict.PASSED)
+            faults.add(note)
         self._save_usage(run_id, check, ending)
         run = CheckRun(
             run_id=run_id,
@@ -291,8 +306,15 @@ class Recorder:
             failures=list_failures(report),
             phases=tuple(directories.launch.phases) if directories.launch else (),
         )
-        declared = declared_packages.DeclaredPackages(directories.workspace)
-        return run.model_copy(update={"cause": cause.find_cause(check, run, declared, self.guest.without_layers)})
+        return self._explain(check, run, directories.workspace, faults)
+
+    def _explain(self, check: Check, run: CheckRun, workspace: Path, faults: ReaderFaults) -> CheckRun:
+        """The run with its cause, and with notes about what of it could not be read."""
+        found: Cause | None = Cause(kind=CauseKind.UNKNOWN, sentence=cause.EXIT_STATUS_ONLY)
+        with faults.noted("the cause in its output"):
+            declared = declared_packages.DeclaredPackages(workspace)
+            found = cause.find_cause(check, run, declared, self.guest.without_layers)
+        return run.model_copy(update={"cause": found, "notes": faults.notes})
 
     def _save_usage(self, run_id: str, check: Check, ending: ContainerExit) -> None:
         if ending.samples:
@@ -301,8 +323,12 @@ class Recorder:
             except OSError as error:
                 _log.warning("the usage of %s over time is not kept: %s", run_id, error)
 
-    def _read_results(self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool) -> Report | None:
-        """The sum of the tests that the check reported; each of them is kept beside the logs."""
+    def _read_results(
+        self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool
+    ) -> tuple[Report | None, str]:
+        """The sum of the tests that the check reported, and a note if not all was read; each of them is kept beside the
+        logs.
+        """
         results = collected.CollectedResults()
         report, source = self._read_report(run_id, check, directories, results, failed=not passed)
         if report is not None:
@@ -317,7 +343,7 @@ class Recorder:
                 )
             except OSError as error:
                 _log.warning("the results of the tests of %s are not kept: %s", run_id, error)
-        return report
+        return report, results.note
 
     def _read_report(
         self, run_id: str, check: Check, directories: CheckDirectories, results: CollectedResults, *, failed: bool

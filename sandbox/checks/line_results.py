@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import regex
 
 from sandbox.checks.collected import CollectedResults, clip_text
+from sandbox.checks.output_lines import read_lines_of
 from sandbox.models import Report, TestFailure
 from sandbox.models.checks import ResultPatterns
 from sandbox.models.test_results import TestResult
 from sandbox.models.words import TestOutcome
-from sandbox.text import neutralise
 
-_LINE_BYTES = 4096
 _BUDGET_S = 5.0
 _LINE_BUDGET_S = 0.1
+_CUT_OFF = "its output was not read to its end: its patterns take too long (`results` of the profile)"
 
 
 def read_line_results(logs: Sequence[Path], patterns: ResultPatterns, results: CollectedResults) -> Report | None:
@@ -31,21 +32,21 @@ def read_line_results(logs: Sequence[Path], patterns: ResultPatterns, results: C
     failed: list[TestFailure] = []
     ends_at = time.monotonic() + _BUDGET_S
     try:
-        for text in _read_lines(logs):
+        for text in chain.from_iterable(map(read_lines_of, logs)):
             for outcome, pattern in compiled:
                 found = pattern.search(text, timeout=_LINE_BUDGET_S)
                 if found is not None:
                     name = clip_text(found[1] or found[0])
                     counts[outcome] += 1
                     results.add(TestResult(test=name, outcome=outcome))
-                    if outcome is TestOutcome.FAILED:
+                    if outcome is TestOutcome.FAILED and len(failed) < results.MOST_FAILURES:
                         failed.append(TestFailure(name=name, message=clip_text(text)))
                     break
             if time.monotonic() > ends_at:
-                results.complete = False
+                results.cut_off(_CUT_OFF)
                 break
     except TimeoutError:
-        results.complete = False
+        results.cut_off(_CUT_OFF)
     if not counts:
         return None
     return Report(
@@ -53,13 +54,5 @@ def read_line_results(logs: Sequence[Path], patterns: ResultPatterns, results: C
         failures=counts[TestOutcome.FAILED],
         errors=0,
         skipped=counts[TestOutcome.SKIPPED],
-        failed=tuple(failed[: results.MOST_FAILURES]),
+        failed=tuple(failed),
     )
-
-
-def _read_lines(logs: Sequence[Path]) -> Iterator[str]:
-    for path in logs:
-        with path.open("rb") as file:
-            while line := file.readline(_LINE_BYTES):
-                text = line.decode("utf-8", "replace").rstrip("\r\n")
-                yield neutralise(text) if "\x1b" in text else text

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from sandbox.checks.collected import MOST_RESULTS, clip_text
+from sandbox.checks.collected import MOST_CHARS, MOST_RESULTS, clip_text
 from sandbox.checks.location import TEXT
 from sandbox.checks.printed_tests import NamedTest, choose_named
 from sandbox.models.test_results import TestResult
@@ -110,6 +110,7 @@ class _RunnerOutput:
         self._has_arrows = False  # node's runner: only lines with one are suites
         self._is_over = False  # the list of failures follows
         self._failures: list[_FailureText] = []
+        self._chars = 0  # of all names
 
     def take(self, line: str) -> None:
         """Read the next line."""
@@ -210,10 +211,10 @@ class _RunnerOutput:
         is_end = bool(self._suites) and self._suites[-1] == (indent, title)
         while self._suites and self._suites[-1][0] == indent:
             self._suites.pop()
-        found = self._ended if is_end else self.named
-        if len(found) <= 2 * MOST_RESULTS:
-            name = _BETWEEN.join([*(name for _, name in self._suites), title])
-            found.append((clip_text(name), SKIPPED if later else outcome))
+        if len(self._ended) + len(self.named) <= 2 * MOST_RESULTS and self._chars <= MOST_CHARS:
+            name = clip_text(_BETWEEN.join([*(name for _, name in self._suites), title]))
+            self._chars += len(name)
+            (self._ended if is_end else self.named).append((name, SKIPPED if later else outcome))
 
     def _take_mocha_mark(self, line: str) -> bool:
         found = None if self._has_arrows else _MOCHA_MARK.match(line)

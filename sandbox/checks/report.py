@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
-from itertools import islice
 from pathlib import Path
 from xml.etree.ElementTree import ParseError
 
@@ -24,8 +23,9 @@ from defusedxml.ElementTree import XMLParser
 
 from sandbox.checks import diagnostics
 from sandbox.checks.cause import FILE_FAILED
-from sandbox.checks.collected import MOST_FAILURES, MOST_RESULTS, CollectedResults, ReportSum, clip_text
+from sandbox.checks.collected import MOST_FAILURES, MOST_RESULTS, CollectedResults, ReportSum, clip_text, take_kept
 from sandbox.checks.location import TEXT, find_location
+from sandbox.checks.output_lines import read_beginnings
 from sandbox.checks.tap import TapReader
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
@@ -133,7 +133,8 @@ def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed | None:
         content = b"".join(files.stream(RepoPath(show_path(entry.path)), _FILE_BYTES))
         if entry.path.endswith((b".tap", b".t")):
             reader = TapReader(show_path(entry.path).removesuffix(".tap"), cwd)
-            found = tuple(islice(reader.read(TextIOWrapper(BytesIO(content), "utf-8", "replace")), MOST_RESULTS + 1))
+            lines = read_beginnings(TextIOWrapper(BytesIO(content), "utf-8", "replace"))
+            found = take_kept(reader.read(lines))
             return _Parsed(found, usable=bool(found), complete=reader.complete)
         return _Parsed(diagnostics.read_json(content, cwd), of_tests=False)
     except diagnostics.OtherDocument:  # such as coverage

@@ -18,7 +18,7 @@ _TEST = re.compile(r"(not )?ok\b[ \t]*(\d{0,9})[ \t]*(?:- ?)?(.*)")
 _PLAN = re.compile(r"1\.\.(\d{1,9})(?:[ \t]*#.*)?$")
 _DIRECTIVE = re.compile(r"(?:^|[ \t])#[ \t]*(skip|todo)\b", re.IGNORECASE)
 _AT = re.compile(r"(?:at|#\s+at) (\S{1,200}) line (\d{1,7})")
-_NOISE = re.compile(r"^\s*#?\s*(?:---|\.\.\.|Failed test\b.*|duration_ms:.*|type:.*)?\s*$")
+_FAILED_TEST = re.compile(r"Failed test\b")
 
 
 class TapReader:
@@ -44,8 +44,8 @@ class TapReader:
             if found is None:
                 self._note(line)
                 if size < TEXT and current is not None and current[1] is TestOutcome.FAILED:
-                    said.append(line)
-                    size += len(line)
+                    said.append(line[:TEXT])
+                    size += len(line) + 1
                 continue
             if current is not None:
                 yield self._finish(current, said)
@@ -76,5 +76,13 @@ class TapReader:
         place = _AT.search(text)
         file, number = (place[1], place[2]) if place else ("", "")
         path, line = find_location("" if place else text, file, number, self._folder)
-        first = next((line.strip(" #") for line in said if not _NOISE.match(line)), "")
+        first = next((line.strip(" #") for line in said if not _is_noise(line)), "")
         return TestResult(test=name, outcome=outcome, message=clip_text(first) or None, path=path, line=line)
+
+
+def _is_noise(line: str) -> bool:
+    """Whether a line below a failed test says nothing of why it failed."""
+    text = line.strip().removeprefix("#").strip()
+    return (
+        text in {"", "---", "..."} or text.startswith(("duration_ms:", "type:")) or _FAILED_TEST.match(text) is not None
+    )

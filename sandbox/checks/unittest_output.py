@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from sandbox.checks.collected import MOST_RESULTS
+from sandbox.checks.collected import MOST_CHARS, MOST_RESULTS
 from sandbox.checks.printed_tests import NamedTest, choose_named
 from sandbox.models.test_results import TestResult
 from sandbox.models.words import TestOutcome
@@ -114,7 +114,7 @@ class _UnittestOutput:
         self._named: list[_Failure] = []
         self._last = _ClosingBlock()  # the next one shows whether it counts
         self._failures: list[_Failure] = []
-        self._kept = self._marks = self._ran = 0
+        self._kept = self._chars = self._marks = self._ran = 0
         self._awaited = _Awaited.RULE
         self._is_head_next = self._is_after_block = False
 
@@ -193,7 +193,8 @@ class _UnittestOutput:
         self._is_head_next = found is not None and found[1] == "UNEXPECTED SUCCESS"  # they have one rule together
         if found is None:
             return False
-        if self._kept < MOST_RESULTS:
+        if self._kept < MOST_RESULTS and self._chars <= MOST_CHARS:
             self._kept += 1
+            self._chars += len(found[2]) + (len(self._failures[-1].message) if self._failures else 0)
             self._failures.append(_Failure(found[2], _OUTCOMES_OF_HEADS[found[1]]))
         return True

@@ -158,8 +158,8 @@ class CheckRun(Model):
     `timeout_s`: the deadline of `wall_time_s`; None in records of older versions.
     `compiler_cache`: `read` if its compilers could take results of the default branch's rooms, `filled` if theirs are
     kept for other rooms. Only with `read` was it not compiled from scratch.
-    `phases`: of a launch, how each went. `notes`: what the caller should know, such as a check that the changed files
-    need before this one; not recorded.
+    `phases`: of a launch, how each went. `notes`: what the caller should know: what of it could not be read; and a
+    check that the changed files need before this one, which is not recorded.
     """
 
     run_id: str

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 
 from sandbox.checks.coverage import MOST_BYTES, READERS
+from sandbox.checks.reader_faults import ReaderFaults
 from sandbox.errors import NO_SPACE, ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
@@ -42,7 +43,7 @@ def collect_artifacts(
     """Store what the rules of a check match, at most `MOST_FILES` files and `MOST_BYTES_OF_RUN` bytes of a run, and the
     list of it. A file that `admit` has no room for is refused. Raises: OSError if the home cannot be written.
     """
-    collection = _ArtifactCollector(home, files, admit)
+    collection = _ArtifactCollector(home, files, admit, ReaderFaults(run_id))
     for rule in check.artifacts:
         collection.collect(rule, PurePosixPath(normpath(check.cwd)))
     found = ArtifactList(
@@ -60,6 +61,7 @@ class _ArtifactCollector:
     home: Home
     files: WorktreeFiles
     admit: Admission
+    faults: ReaderFaults
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     coverage: Coverage | None = None
@@ -102,9 +104,12 @@ class _ArtifactCollector:
             self.refused[shown] = "disk"
 
     def _add_coverage(self, path: RepoPath, kind: str) -> None:
-        counts = READERS[kind](self.files.read(path, MOST_BYTES))
+        content = self.files.read(path, MOST_BYTES)
+        counts, reason = None, "unreadable"
+        with self.faults.noted("a coverage file"):
+            counts, reason = READERS[kind](content), "no-coverage"
         if counts is None:
-            self.refused[str(path)] = "no-coverage"
+            self.refused[str(path)] = reason
             return
         before = self.coverage
         covered, total = (before.lines_covered, before.lines_total) if before else (0, 0)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_when_cancelled
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, with_heartbeat
 from sandbox.checks.executors import FreshContainer, TaskContainer
+from sandbox.checks.reader_faults import ReaderFaults
 from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services
 from sandbox.engine.create_options import Supervisor
 from sandbox.engine.products import count_bindable_cpus
@@ -68,25 +69,31 @@ def run_one(
                 _surround(services, recorder, (run_id, check, replace(place, disk=disk)), companions) as place,
             ):
                 run = recorder.run(run_id, check, place, watch.follow, why_stop)
+                notes = run.notes
                 if check.artifacts:
-                    _collect_artifacts(services, owner, run_id, check, place.workspace)
-            run = run.model_copy(update={"session": services.caller.session})
+                    notes += _collect_artifacts(services, owner, run_id, check, place.workspace)
+            run = run.model_copy(update={"session": services.caller.session, "notes": notes})
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run
 
 
-def _collect_artifacts(services: Services, owner: str, run_id: str, check: Check, workspace: Path) -> None:
-    """Keep what the profile asks for. A home that cannot be written loses artifacts, and no verdict."""
+def _collect_artifacts(services: Services, owner: str, run_id: str, check: Check, workspace: Path) -> tuple[str, ...]:
+    """Keep what the profile asks for, and return notes about what of it could not be read. A home that cannot be
+    written loses artifacts, and no verdict; so does a fault in what reads them.
+    """
+    faults = ReaderFaults(run_id)
 
     def admit(size: int) -> AbstractContextManager[None]:
         return services.disk.admit(Writer.ARTIFACT, Demand(size, 1))
 
-    try:
-        with WorktreeFiles(workspace) as files:
-            collected_artifacts.collect_artifacts(services.home, owner, run_id, check, files, admit)
-    except OSError as error:
-        _log.warning("the artifacts of %s are not kept: %s", run_id, error)
+    with faults.noted("its artifacts"):
+        try:
+            with WorktreeFiles(workspace) as files:
+                collected_artifacts.collect_artifacts(services.home, owner, run_id, check, files, admit)
+        except OSError as error:
+            _log.warning("the artifacts of %s are not kept: %s", run_id, error)
+    return faults.notes
 
 
 def _demand_of_run(check: Check, companions: Sequence[ServiceSetup]) -> Demand:

@@ -101,6 +101,6 @@ def _run_in_task(
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
             os.utime(services.home.report(task.id))  # when the container was used last (memory_admission.py)
         settle_disk(opened.site.layers)
-        yield run.model_copy(update={"notes": notes}) if notes else run
+        yield run.model_copy(update={"notes": (*run.notes, *notes)}) if notes else run
         if run.verdict is not Verdict.PASSED:
             return

@@ -27,12 +27,14 @@ from sandbox.checks.collected import CollectedResults
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge, with_heartbeat
 from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import TAIL_BYTES, OutputForwarder, Spool
+from sandbox.checks.output_lines import READING_S, ReadingTime
 from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
 from sandbox.files.disk_usage import DiskUse
 from sandbox.models import Check, Limits, Report, TestFailure, UsageSample, UsageSeries, Verdict
+from sandbox.models.checks import ResultPatterns
 from sandbox.store.home import parse_json
 from sandbox.text import DisplayDecoder, decode_for_display, neutralise
 
@@ -537,6 +539,44 @@ def test_a_run_is_recorded_as_it_was(tmp_path: Path) -> None:
     assert heard == [("stdout", executor.out), ("stderr", b"warning\n")]
     assert executor.calls == 1
     assert (tmp_path / "logs" / "run-1.stderr").read_bytes() == b"warning\n"
+
+
+@pytest.mark.parametrize("reader", ["report.read_report", "cause.find_cause"])
+@pytest.mark.parametrize(
+    "error",
+    [LookupError("unknown encoding: \x1b[31m\n" + "x" * 9000), RecursionError(), MemoryError(), OverflowError("int")],
+    ids=["encoding", "depth", "memory", "number"],
+)
+def test_s189_a_fault_in_a_reader_is_noted_and_loses_no_verdict(
+    reader: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(f"sandbox.checks.{reader}", fail)
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=True, task_id=None)
+    place.report.mkdir()
+    (place.report / "junit.xml").write_bytes(SUITE)
+    run = Recorder(Scripted(b"", ending(1)), GUEST, tmp_path / "logs").run("run-1", CHECK, place)
+    assert (run.verdict, run.exit_code) == (Verdict.FAILED, 1)
+    assert run.cause is not None
+    (note,) = run.notes
+    assert type(error).__name__ in note
+    (record,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert "run-1" in record.getMessage()
+    assert "in fail\n" in record.getMessage(), "where it happened"
+    assert "\x1b" not in record.getMessage()
+    assert len(record.getMessage()) < 5000
+
+
+def test_s188_output_that_was_not_read_to_its_end_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.checks.output_results.ReadingTime", lambda: ReadingTime(-1.0))
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=True, task_id=None)
+    place.report.mkdir()
+    check = Check(id="test", label="t", argv=("true",), results=ResultPatterns(output="tap"))
+    run = Recorder(Scripted(b"ok 1\n", ending(0)), GUEST, tmp_path / "logs").run("run-1", check, place)
+    assert (run.verdict, run.report) == (Verdict.PASSED, None)
+    assert run.notes == (f"its output was not read to its end: that takes more than {READING_S:g} s",)
 
 
 class Counted:

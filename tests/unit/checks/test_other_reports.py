@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
 
+from devtools.host_speed import slowness
+from sandbox.checks import output_results
 from sandbox.checks.cargo_output import read_cargo
-from sandbox.checks.collected import CollectedResults
+from sandbox.checks.collected import MOST_CHARS, MOST_RESULTS, CollectedResults, take_kept
 from sandbox.checks.diagnostics import UnreadableReport, read_json, read_lines
+from sandbox.checks.node_output import NodeReader
+from sandbox.checks.output_lines import LINE_BYTES, ReadingTime, read_lines_of
 from sandbox.checks.output_results import read_output
 from sandbox.checks.report import read_report
 from sandbox.checks.tap import TapReader
-from sandbox.models import TestResult
+from sandbox.models import TestOutcome, TestResult
 
 Found = list[tuple[str, str, str | None, str | None, int | None]]
 
@@ -166,7 +175,7 @@ failures:
 
 
 def test_the_tests_of_rust() -> None:
-    assert shown(read_cargo(CARGO.splitlines())) == [
+    assert shown(list(read_cargo(CARGO.splitlines()))) == [
         ("tests::adds", "passed", None, None, None),
         (
             "tests::breaks",
@@ -311,3 +320,160 @@ def test_names_are_cut_and_neutralised() -> None:
     (one,) = TapReader().read(["not ok 1 - \x1b[31m" + "x" * 9000])
     assert "\x1b" not in one.test
     assert len(one.test) <= 500
+
+
+Lines = Iterable[str]
+BLANKS = " " * (LINE_BYTES - 20)
+Read = Callable[[Iterator[str]], Iterable[TestResult]]
+
+
+def many(*lines: str, times: int = 2000) -> Lines:
+    return chain.from_iterable(repeat(lines, times))
+
+
+def of_rust(times: int) -> Lines:
+    return chain(["test a ... FAILED", "---- a stdout ----"], many("", times=times))
+
+
+SLOW: dict[str, tuple[Read, Callable[[], Lines], int]] = {
+    "blanks below a test of TAP": (TapReader().read, lambda: many("not ok 1 - x", BLANKS + "x"), 2000),
+    "empty lines of a test of Rust": (read_cargo, lambda: of_rust(times=500_000), 1),
+    "blanks in an error": (read_lines, lambda: many(f"a:1: error: {BLANKS}x", times=20_000), 20_000),
+    "a bracket in an error": (
+        read_lines,
+        lambda: many(f"a:1: error: {BLANKS[:-100]}[{'a' * 100}", times=20_000),
+        20_000,
+    ),
+}
+
+
+@pytest.mark.parametrize(("read", "lines", "count"), SLOW.values(), ids=SLOW)
+def test_s188_hostile_lines_are_read_in_linear_time(read: Read, lines: Callable[[], Lines], count: int) -> None:
+    """Without the mends: 1.5 minutes for the third, 4 for the fourth, 10 for the second, 28 hours for the first."""
+    began = time.process_time()
+    assert sum(1 for _ in read(iter(lines()))) == count
+    assert time.process_time() - began < 10 * slowness()
+
+
+def test_s188_a_report_of_tap_with_lines_of_blanks_is_read_at_once(tmp_path: Path) -> None:
+    """Without the mend: 3 hours."""
+    (tmp_path / "a.tap").write_text(f"not ok 1\n{BLANKS}x\n" * 200)
+    began = time.process_time()
+    found = read_report(tmp_path)
+    assert time.process_time() - began < 10 * slowness()
+    assert found is not None
+    assert {one.message for one in found.failed} == {"x"}
+
+
+def test_s188_what_is_said_once_of_a_file_is_not_spelled_out_for_each_error() -> None:
+    """eslint's path stands beside its list of errors; a list in its place has two million characters to spell out."""
+    errors = [{"severity": 2, "message": str(number)} for number in range(10_000)]
+    content = json.dumps([{"filePath": ["x" * 2_000_000], "messages": errors}]).encode()
+    began = time.process_time()
+    assert len(read_json(content)) == 10_000
+    assert time.process_time() - began < 5 * slowness()
+
+
+def peak_of(read: Callable[[], object]) -> int:
+    """The memory in bytes that this takes at a time, beside what it was given."""
+    tracemalloc.start()
+    try:
+        read()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def exhaust(results: Iterable[TestResult]) -> None:
+    for _ in results:
+        pass
+
+
+def of_node(parents: int) -> Lines:
+    """Six times so many."""
+    return many(*many("▶ a", "✔ a", times=parents), "ℹ suites 0", times=6)  # noqa: RUF001 - as node prints it
+
+
+MIB = 1024**2
+LARGE: dict[str, tuple[Callable[[], object], int]] = {
+    "empty lines below a test of TAP": (
+        lambda: exhaust(TapReader().read(chain(["not ok 1 - x"], many("", times=300_000)))),
+        MIB,
+    ),
+    "empty lines of a test of Rust": (lambda: exhaust(read_cargo(of_rust(times=300_000))), MIB),
+    "tests of Rust": (lambda: exhaust(read_cargo(f"test t{number} ... ok" for number in range(60_000))), 8 * MIB),
+    "tests of node that have others in them": (lambda: exhaust(NodeReader().read(of_node(parents=15_000))), 8 * MIB),
+}
+
+
+@pytest.mark.parametrize(("read", "most"), LARGE.values(), ids=LARGE)
+def test_s190_what_readers_of_output_keep_is_bounded(read: Callable[[], object], most: int) -> None:
+    assert peak_of(read) < most
+
+
+PERCENT = {"physicalLocation": {"artifactLocation": {"uri": "%ff" * 1_000_000}}}
+
+
+def test_s190_a_long_line_of_a_report_of_tap_is_not_kept(tmp_path: Path) -> None:
+    """Control: it takes 4 bytes for each character, several times."""
+    (tmp_path / "a.tap").write_text("not ok " + "x" * 2 * MIB + "\N{GRINNING FACE}\n# why\n")
+    found = read_report(tmp_path)
+    assert found is not None
+    assert [one.message for one in found.failed] == ["why"]
+    assert peak_of(lambda: read_report(tmp_path)) < 8 * MIB
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[]\n" + b"1e1\n" * 1_000_000,
+        b"\n" * 8 * MIB,
+        json.dumps({"runs": [{"results": [{"level": "error", "locations": [PERCENT]}]}]}).encode(),
+    ],
+    ids=["scalars", "empty lines", "an escaped path"],
+)
+def test_s190_json_in_lines_or_escaped_takes_no_more_memory_than_its_text(content: bytes) -> None:
+    def read() -> None:
+        with suppress(UnreadableReport):
+            read_json(content)
+
+    assert peak_of(read) < 4 * len(content)
+
+
+def test_s190_results_are_taken_up_to_a_number_and_a_size() -> None:
+    short = TestResult(test="x", outcome=TestOutcome.PASSED)
+    long = short.model_copy(update={"test": "x" * (MOST_CHARS // 4)})
+    for one, kept in ((short, MOST_RESULTS), (long, 4)):
+        results = CollectedResults()
+        for result in take_kept(repeat(one)):
+            results.add(result)
+        assert (len(results.results), results.complete) == (kept, False)
+    assert take_kept([short]) == [short]
+
+
+def test_s188_the_time_for_one_output_is_bounded_and_what_was_not_read_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(TAP)
+    monkeypatch.setattr(output_results, "ReadingTime", lambda: ReadingTime(-1.0))
+    results = CollectedResults()
+    assert read_output([log], "tap", ".", results, failed=True) is None
+    assert not results.complete
+    assert "not read to its end" in results.note
+
+
+def test_s188_reading_time_is_that_of_the_work_on_the_lines() -> None:
+    left = ReadingTime(0.05)
+    for _line in left.limit(repeat("")):
+        sum(range(1000))
+    assert left.is_over
+    left = ReadingTime()
+    assert list(left.limit(["a", "b"])) == ["a", "b"]
+    assert not left.is_over
+
+
+def test_lines_of_a_log_are_cut_and_without_sequences(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"a\r\n\x1b[31mb\n" + b"c" * (LINE_BYTES + 1))
+    assert list(read_lines_of(log)) == ["a", "b", "c" * LINE_BYTES, "c"]

@@ -1,0 +1,86 @@
+"""What a check's rules collect from files that a guest made to be in the way of that. Ids: THREATS section S."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sandbox.checks import coverage
+from sandbox.files.tree import WorktreeFiles
+from sandbox.models import ArtifactList, ArtifactRule, Check
+from sandbox.store.home import Home
+from sandbox.workbench.checks import collected_artifacts, run
+
+OWNER, RUN = "local-some", "run-" + "0" * 32
+COVERAGE = b'<coverage lines-valid="8" lines-covered="6"/>'
+CHECK = Check(
+    id="test",
+    label="test",
+    argv=("true",),
+    artifacts=(ArtifactRule(path="*.xml", coverage="cobertura"), ArtifactRule(path="*.o")),
+)
+
+
+class Room:
+    """Files of a guest, and the home of its controller."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = Home(root / "home")
+        self.home.prepare()
+        self.home.logs(OWNER).mkdir()
+        self.workspace = root / "workspace"
+        self.workspace.mkdir()
+
+    def collect(self) -> ArtifactList:
+        def admit(_size: int) -> AbstractContextManager[None]:
+            return nullcontext()
+
+        with WorktreeFiles(self.workspace) as files:
+            return collected_artifacts.collect_artifacts(self.home, OWNER, RUN, CHECK, files, admit)
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    return Room(tmp_path)
+
+
+def _fail(_content: bytes) -> None:
+    raise LookupError("a fault")
+
+
+def test_s189_a_coverage_file_of_an_unknown_encoding_is_refused_alone(room: Room) -> None:
+    (room.workspace / "a.xml").write_bytes(b'<?xml version="1.0" encoding="nope"?>' + COVERAGE)
+    (room.workspace / "b.xml").write_bytes(COVERAGE)
+    found = room.collect()
+    assert [(one.path, one.reason) for one in found.refused] == [("a.xml", "no-coverage")]
+    assert len(found.artifacts) == 2, "the file itself is kept"
+    assert found.coverage is not None
+    assert found.coverage.lines_total == 8
+
+
+def test_s189_a_fault_in_a_reader_of_coverage_costs_that_file_alone(
+    room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (room.workspace / "a.xml").write_bytes(COVERAGE)
+    monkeypatch.setitem(coverage.READERS, "cobertura", _fail)
+    found = room.collect()
+    assert [(one.path, one.reason) for one in found.refused] == [("a.xml", "unreadable")]
+    assert [one.path for one in found.artifacts] == ["a.xml"]
+    assert "LookupError: a fault" in caplog.text
+
+
+def test_s189_whatever_artifacts_raise_a_run_keeps_its_verdict(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`run_one` saves the record after the artifacts, with these notes."""
+
+    def fail(*_arguments: object) -> None:
+        raise RecursionError
+
+    services: Any = SimpleNamespace(home=room.home)
+    assert run._collect_artifacts(services, OWNER, RUN, CHECK, room.workspace) == ()
+    monkeypatch.setattr(collected_artifacts, "collect_artifacts", fail)
+    (note,) = run._collect_artifacts(services, OWNER, RUN, CHECK, room.workspace)
+    assert "RecursionError" in note
