@@ -8,13 +8,14 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from sandbox.edits.hash_gate import rejection
 from sandbox.errors import ErrorCode, SandboxError
 
+_INSTRUCTION_WORK = 1024  # bytes; two million instructions are a patch's budget, and take two to three seconds
 _KIND = re.compile(rb"(literal|delta) (\d{1,12})\r?")
 
 
@@ -26,12 +27,14 @@ class BinaryContent:
     size: int
     deflated: bytes
 
-    def apply(self, before: bytes, limit: int) -> bytes:
-        """The new content. Raises: `patch_rejected`, `quota_exceeded` above `limit` bytes."""
+    def apply(self, before: bytes, limit: int, spend: Callable[[int], None]) -> bytes:
+        """The new content. `spend`: is called with the work of each instruction of a delta, in bytes that could be
+        searched in the same time. Raises: `patch_rejected`, `quota_exceeded` above `limit` bytes; what `spend` raises.
+        """
         if self.size > limit:
             raise too_large_error(limit)
         plain = _inflate(self.deflated, self.size)
-        return _apply_delta(before, plain, limit) if self.delta else plain
+        return _apply_delta(before, plain, limit, spend) if self.delta else plain
 
 
 def read_binary(lines: Sequence[bytes], at: int) -> tuple[BinaryContent, int]:
@@ -79,7 +82,7 @@ def _inflate(deflated: bytes, size: int) -> bytes:
     return plain
 
 
-def _apply_delta(before: bytes, delta: bytes, limit: int) -> bytes:
+def _apply_delta(before: bytes, delta: bytes, limit: int, spend: Callable[[int], None]) -> bytes:
     stream = iter(delta)
     try:
         source, target = _read_number(stream), _read_number(stream)
@@ -87,7 +90,7 @@ def _apply_delta(before: bytes, delta: bytes, limit: int) -> bytes:
             raise too_large_error(limit)
         if source != len(before):
             raise rejection("The binary patch is for different content", f"{source} bytes, the file has {len(before)}")
-        after = b"".join(_read_pieces(stream, before, target))
+        after = _follow(stream, before, target, spend)
     except StopIteration as error:
         raise rejection("This binary patch is damaged", "a delta is incomplete") from error
     if len(after) != target:
@@ -95,15 +98,16 @@ def _apply_delta(before: bytes, delta: bytes, limit: int) -> bytes:
     return after
 
 
-def _read_pieces(stream: Iterator[int], before: bytes, target: int) -> list[bytes]:
-    pieces, total = [], 0
+def _follow(stream: Iterator[int], before: bytes, target: int, spend: Callable[[int], None]) -> bytes:
+    """Follow the instructions. A patch of 12 KB can have five million of them, each of which copies one byte."""
+    after = bytearray()
     for code in stream:
+        spend(_INSTRUCTION_WORK)
         piece = _copy_piece(stream, code, before) if code & 0x80 else bytes(islice(stream, code))
-        total += len(piece)
-        if not piece or total > target or (code < 0x80 and len(piece) != code):
+        if not piece or len(after) + len(piece) > target or (code < 0x80 and len(piece) != code):
             raise rejection("This binary patch is damaged", "a delta does not match its content")
-        pieces.append(piece)
-    return pieces
+        after += piece
+    return bytes(after)
 
 
 def _copy_piece(stream: Iterator[int], code: int, before: bytes) -> bytes:

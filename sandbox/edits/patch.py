@@ -199,7 +199,7 @@ class _PatchedFiles:
             raise rejection("A binary patch needs an index line with full object ids", f"{path}: `git diff --binary`")
         if set(old) != {"0"} and blob_id(content, len(old)) != old:
             raise rejection("The binary patch is for different content", path)
-        after = binary.apply(content, READ_CAP)
+        after = binary.apply(content, READ_CAP, self._work.spend)
         if set(new) != {"0"} and blob_id(after, len(new)) != new:
             raise rejection("The binary patch is damaged", f"{path}: the result differs from its index line")
         return after

@@ -137,7 +137,7 @@ class PatternSet:
 
 def parse_pattern(line: str) -> Pattern | None:
     """Parse one line of gitignore(5); None for an empty line, a comment, or a line longer than any path."""
-    text = re.sub(r"(?<!\\)((?:\\\\)*) +\Z", r"\1", line)
+    text = _strip_trailing_blanks(line)
     if not text or text.startswith("#"):
         return None
     negated = text.startswith("!")
@@ -158,6 +158,16 @@ def parse_pattern(line: str) -> Pattern | None:
     if globs[-1] is _ANY:
         globs.append(Glob("*"))  # `a/**` matches the content of a, not a
     return Pattern(tuple(globs), negated, directories_only)
+
+
+def _strip_trailing_blanks(line: str) -> str:
+    """Remove blanks at the end, but keep one that a backslash quotes (`trim_trailing_spaces` in git's dir.c).
+
+    Not an expression: a search would start at each blank of a run, and 1 MB of blanks would take half an hour.
+    """
+    text = line.rstrip(" ")
+    backslashes = len(text) - len(text.rstrip("\\"))
+    return line[: len(text) + backslashes % 2]
 
 
 def _translate_pieces(glob: str) -> list[str]:

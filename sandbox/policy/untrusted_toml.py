@@ -1,7 +1,13 @@
 """Read TOML of a repository or a guest, with a bound on the time and memory that `tomllib` takes.
 
 `tomllib` is quadratic in the dots of a key: 64 KB of `a.a.a...` take 43 s and 4 GB (CPython 3.11). Files written by
-people do not have such lines, so they are refused before parsing. Any other 64 KB take a fraction of a second.
+people do not have such lines, so they are refused before parsing.
+
+Theory of the bound on a whole file. For each dot of a key `tomllib` keeps a tuple of all names up to there, those of
+the table's header included; for each header, dot, and key of an array or table a few dictionaries. So 95 KiB with 200
+dots in the header and in each key were 125 MB, and 2 MiB of short headers 350 MB. That is estimated line by line, never
+too low: a line begins outside of all texts, or within one of several lines. In the first case its keys are found as
+`tomllib` finds them. In the second case it has keys only if it also ends that text; then all dots before them count.
 """
 
 from __future__ import annotations
@@ -9,15 +15,48 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
+from sandbox.lazy_pattern import lazy_pattern
+
 LINE_CHARS, LINE_DOTS, LINE_BRACKETS = 8_000, 200, 200
+MAX_PARSED_BYTES = 128 * 1024**2
+"""Maximum estimate of what `tomllib` keeps besides the values: 120,000 headers, for example, or dots in keys. A lock
+file of 2 MiB has a tenth of that.
+"""
+
+_NEST_BYTES = 1_100  # measured: of a name that can have others below it
+_NAME_BYTES = 16  # of a name in a tuple, and as much again for the time to look it up
+# A quote that is not closed is an error, or in a comment: nothing after it is a key. Else each would be tried.
+_QUOTED = lazy_pattern(r""""(?:[^"\\]|\\.|\\$)*(?:"|$)|'[^']*(?:'|$)""")
+_OPENED = lazy_pattern(r"=[ \t]*[\[{]")
+_LONG_QUOTES = ('"""', "'''")
 
 
 def loads(text: str) -> dict[str, Any]:
-    """Parse TOML. The caller limits its size. Raises: ValueError, also for lines with too many characters or dots."""
-    for number, line in enumerate(text.split("\n"), 1):
+    """Parse TOML. The caller limits its size. Raises: ValueError, also for lines with too many characters or dots, and
+    for too many headers and dots in all.
+    """
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
         if len(line) > LINE_CHARS or line.count(".") > LINE_DOTS or line.count("[") + line.count("{") > LINE_BRACKETS:
             raise ValueError(f"line {number} has too many characters, dots or brackets")
+    if _estimate_bytes(lines) > MAX_PARSED_BYTES:
+        raise ValueError("it has too many headers, or dots in keys")
     try:
         return tomllib.loads(text)
     except RecursionError as error:
         raise ValueError("too many brackets within brackets") from error
+
+
+def _estimate_bytes(lines: list[str]) -> int:
+    """What `tomllib` keeps in memory besides keys and values, estimated from above."""
+    total = header = 0  # names in the longest header so far
+    for line in lines:
+        plain = line if any(quotes in line for quotes in _LONG_QUOTES) else _QUOTED.sub("", line)
+        if plain.lstrip(" \t").startswith("["):
+            names = plain.count(".") + 1
+            total += _NEST_BYTES * names + _NAME_BYTES * names**2
+            header = max(header, names)
+        elif "=" in plain:
+            dots = plain.rpartition("=")[0].count(".")
+            total += _NAME_BYTES * (dots + 1) * (header + dots) + _NEST_BYTES * (dots + bool(_OPENED.search(plain)))
+    return total

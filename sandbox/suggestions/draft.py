@@ -26,6 +26,9 @@ from sandbox.suggestions.shell_lines import (
 
 MAX_PACKAGES, MAX_CHECKS, MAX_VARIABLES, MAX_NOTES = 100, 40, 50, 60
 MAX_LINES = 500  # of a script
+MAX_SCRIPT_CHARS = 256 * 1024
+"""Maximum of all scripts of one file together. An alias, or what GitLab runs before each job, repeats a script."""
+
 MAX_SHOWN_LINES = 60
 """Maximum lines of scripts of one file that are kept to be shown."""
 
@@ -52,7 +55,7 @@ class JobStep:
 @dataclass
 class SuggestionDraft:
     """What was found in one file so far. `prefix`: what the ids of its checks begin with. `lines`: of its scripts, to
-    be shown.
+    be shown. `script_chars`: of all scripts so far.
     """
 
     path: str
@@ -63,11 +66,13 @@ class SuggestionDraft:
     checks: list[Check] = field(default_factory=list)
     notes: list[SuggestionNote] = field(default_factory=list)
     lines: dict[str, None] = field(default_factory=dict)
+    script_chars: int = 0
 
     def note(self, text: str, reason: str) -> None:
         """Record what cannot be used. The last place says that there is more."""
         if len(self.notes) < MAX_NOTES - 1:
-            self.notes.append(SuggestionNote(path=self.path, text=text[:_SHOWN_CHARS], reason=reason))
+            shown = _replace_surrogates(text[:_SHOWN_CHARS])
+            self.notes.append(SuggestionNote(path=self.path, text=shown, reason=reason))
         elif len(self.notes) == MAX_NOTES - 1:
             self.notes.append(SuggestionNote(path=self.path, text="...", reason="there is more of this kind"))
 
@@ -118,6 +123,9 @@ class SuggestionDraft:
             return self.note(step.job, "its script is not plain text")
         if script.count("\n") > MAX_LINES:
             return self.note(step.job, f"its script has more than {MAX_LINES} lines")
+        self.script_chars += len(script)
+        if self.script_chars > MAX_SCRIPT_CHARS:
+            return self.note(step.job, f"the scripts of this file have more than {MAX_SCRIPT_CHARS} characters")
         lines = list(join_lines(script))
         self._read_lines(lines)
         cwd = _parse_directory(step.cwd)
@@ -156,7 +164,7 @@ class SuggestionDraft:
         same_job = [check.id for check in self.checks if check.id.rpartition("-")[0] == stem]
         check = Check(
             id=f"{stem}-{len(same_job) + 1}",
-            label=f"{step.job[:40]} of {self.path}",
+            label=f"{_replace_surrogates(step.job[:40])} of {self.path}",
             argv=command.argv,
             cwd=step.cwd,
             env=env,
@@ -175,6 +183,11 @@ class SuggestionDraft:
         if self.checks:
             checks = [check.model_dump(mode="json", exclude_defaults=True) for check in self.checks]
             yield _to_part(self.path, SuggestionKind.CHECKS, {"checks": checks})
+
+
+def _replace_surrogates(text: str) -> str:
+    """Escapes of YAML and JSON can name half of a character (`"\\ud800"`), which no result can be encoded with."""
+    return text.encode(errors="replace").decode()
 
 
 def _to_part(path: str, kind: SuggestionKind, content: dict[str, object]) -> SuggestedPart:

@@ -22,12 +22,11 @@ from sandbox.suggestions.command_words import (
     SUDO_VALUES,
 )
 
-_LINE_CHARS = 4_000  # in a longer line no comment is looked for, which takes time
 _ASSIGNMENT = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPERATORS = frozenset(";&|<>()")
 _SEPARATORS = frozenset({"&&", ";"})
 _EXPANDED = lazy_pattern(r"[$`*?\[\]{}~]")
-_COMMENT = lazy_pattern(r"(?:^|\s)#[^'\"]*$")
+_COMMENT = lazy_pattern(r"(?:^|\s)#")
 _EXPRESSION = lazy_pattern(r"\$\{\{[^{}]*\}\}")  # of GitHub: one word, also with spaces
 _SHELL_OPTION = lazy_pattern(r"set [+-][A-Za-z]+( pipefail)?$")
 
@@ -43,9 +42,19 @@ class PlainCommand:
 def join_lines(script: str) -> Iterator[str]:
     """The logical lines of a script: a backslash at the end joins two. Not comments, `set -e` and empty lines."""
     for line in script.replace("\r\n", "\n").replace("\\\n", " ").split("\n"):
-        text = (line if len(line) > _LINE_CHARS else _COMMENT.sub("", line)).strip()
+        text = _without_comment(line).strip()
         if text and not _SHELL_OPTION.match(text):
             yield text
+
+
+def _without_comment(line: str) -> str:
+    """A line up to a `#` at the start of a word. One before a quote may be in it, so it begins no comment here.
+
+    The last quote is looked for first: an expression would look for it again after each `#`.
+    """
+    after_quotes = max(line.rfind("'"), line.rfind('"')) + 1
+    comment = _COMMENT.search(line, after_quotes)
+    return line[: comment.start()] if comment else line
 
 
 def parse_command(line: str) -> PlainCommand:

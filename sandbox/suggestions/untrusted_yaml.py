@@ -51,12 +51,23 @@ def loads(text: str) -> Value:
     """Parse one YAML document; '' for an empty one. Raises: ValueError, also for what is larger than the bounds."""
     if len(text) > MAX_CHARS:
         raise ValueError(f"more than {MAX_CHARS} characters")
+    return _compose(_parse(text))
+
+
+def _parse(text: str) -> Iterator[yaml.Event]:
+    """The events of the text. Raises: ValueError for whatever PyYAML raises.
+
+    Its scanner passes numbers of the text to `chr` and `int` unchecked: `"\\UFFFFFFFF"` raises OverflowError, and
+    `%YAML 1.` with 5,000 digits a ValueError that speaks of Python. No constructor runs, so no text becomes a number.
+    """
     try:
-        return _compose(yaml.parse(text, Loader=yaml.SafeLoader))
+        yield from yaml.parse(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark else ""
         raise ValueError(f"no valid YAML{place}") from error
+    except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError("no valid YAML") from error
 
 
 def _compose(events: Iterator[yaml.Event]) -> Value:

@@ -41,7 +41,8 @@ def pair_up(shown: Sequence[Change], new: Sequence[TreeChange], gone: dict[bytes
             paths = origins.get((change.mode == SYMLINK, change.content.oid))
             if paths:
                 renamed[path] = paths.pop()
-    return tuple(_as_rename(c, renamed) for c in shown if c.path not in set(renamed.values()))
+    moved = set(renamed.values())
+    return tuple(_as_rename(c, renamed) for c in shown if c.path not in moved)
 
 
 def _as_rename(change: Change, renamed: dict[str, str]) -> Change:

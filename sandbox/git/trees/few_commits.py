@@ -9,7 +9,7 @@ back and is byte for byte what it should be, and the directories are then parsed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from sandbox.git.trees.few_changes import DirectoryReader, UnsuitedError, write_
 from sandbox.git.trees.nodes import oid_of
 from sandbox.git.trees.small_packs import SmallPack
 from sandbox.git.trees.tree_changes import compare_nodes
-from sandbox.git.trees.tree_format import DIRECTORY, hash_object, parse_tree
+from sandbox.git.trees.tree_format import DIRECTORY, EntryBudget, hash_object, parse_tree
 
 
 class StoredTree(NamedTuple):
@@ -91,6 +91,9 @@ class _StoredDirectories:
         self._cache.store({oid: entries})
         return entries
 
-    def trees(self, oids: Sequence[bytes]) -> list[Mapping[bytes, Item]]:
-        """The entries of several directories."""
-        return [self.tree(oid) for oid in oids]
+    def trees(self, oids: Sequence[bytes], budget: EntryBudget) -> Iterator[Mapping[bytes, Item]]:
+        """The entries of several directories, one after the other. Raises: `quota_exceeded` past the budget."""
+        for oid in oids:
+            entries = self.tree(oid)
+            budget.spend(len(entries))
+            yield entries

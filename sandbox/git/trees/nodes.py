@@ -11,7 +11,15 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import Item
-from sandbox.git.trees.tree_format import DIRECTORY, LINK, SUBMODULE, format_tree, hash_object, normalize_mode
+from sandbox.git.trees.tree_format import (
+    DIRECTORY,
+    LINK,
+    SUBMODULE,
+    EntryBudget,
+    format_tree,
+    hash_object,
+    normalize_mode,
+)
 from sandbox.policy.paths import show_path
 
 MAX_DEPTH = 64
@@ -85,8 +93,8 @@ class DirectorySource(Directories, Protocol):
     def oid_bytes(self) -> int:
         """20 or 32."""
 
-    def trees(self, oids: Sequence[bytes]) -> Sequence[Mapping[bytes, Item]]:
-        """The entries of several directories."""
+    def trees(self, oids: Sequence[bytes], budget: EntryBudget) -> Iterator[Mapping[bytes, Item]]:
+        """The entries of several directories, one after the other. Raises: `quota_exceeded` past the budget."""
 
 
 class FoundEntry(NamedTuple):
@@ -162,21 +170,21 @@ def _not_a_folder_error(path: bytes, node: Node) -> SandboxError:
 def walk_below(store: DirectorySource, folder: Node, prefix: bytes, most: int) -> list[FoundEntry]:
     """Everything below a directory, sorted by the bytes of the paths; the directories of one level are asked at once.
 
-    Raises: `quota_exceeded` past `most` entries or `MAX_DEPTH` levels.
+    Raises: `quota_exceeded` past `most` entries, `PATHS_BYTES` or `MAX_DEPTH` levels.
     """
     found: list[FoundEntry] = []
+    budget = EntryBudget(most)
     level: list[FoundEntry] = [FoundEntry(prefix, folder)]
     for _ in range(MAX_DEPTH + 1):
         following: list[FoundEntry] = []
-        for path, entries in _list_level(store, level):
+        for path, entries in _list_level(store, level, budget):
             start = path + b"/" if path else b""
+            budget.spend_paths(len(start) * len(entries) + sum(map(len, entries)))
             for name, node in entries.items():
                 entry = FoundEntry(start + name, node)
                 found.append(entry)
                 if node.mode == DIRECTORY:
                     following.append(entry)
-            if len(found) > most:
-                raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"This tree has more than {most} entries")
         if not following:
             found.sort(key=_path_of)
             return found
@@ -188,16 +196,16 @@ def _path_of(entry: FoundEntry) -> bytes:
     return entry.path
 
 
-_LEVEL_PART = 400
-
-
-def _list_level(store: DirectorySource, level: Sequence[FoundEntry]) -> Iterator[tuple[bytes, Mapping[bytes, Node]]]:
-    for start in range(0, len(level), _LEVEL_PART):
-        part = level[start : start + _LEVEL_PART]
-        stored = [entry.node.oid for entry in part if isinstance(entry.node, Item)]
-        known = dict(zip(stored, store.trees(stored), strict=True))
-        for path, node in part:
-            yield path, node.entries if isinstance(node, NewDirectory) else known[node.oid]
+def _list_level(
+    store: DirectorySource, level: Sequence[FoundEntry], budget: EntryBudget
+) -> Iterator[tuple[bytes, Mapping[bytes, Node]]]:
+    stored = store.trees([entry.node.oid for entry in level if isinstance(entry.node, Item)], budget)
+    for path, node in level:
+        if isinstance(node, NewDirectory):
+            budget.spend(len(node.entries))
+            yield path, node.entries
+        else:
+            yield path, next(stored)
 
 
 def store_new(writer: ObjectWriter, node: Node, oid_bytes: int) -> None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import IO, TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -66,6 +67,10 @@ class ObjectReader:
         Raises: `quota_exceeded` if one has more than `most` bytes, before it is read.
         """
         return self._ask(lambda batch: batch.contents(oids, kind, most)) if oids else []
+
+    def first_contents(self, oids: Sequence[str], kind: bytes, most: int, together: int) -> list[bytes | None]:
+        """As `contents`, of as many of the first objects as have at most `together` bytes, and at least of one."""
+        return self._ask(lambda batch: batch.first_contents(oids, kind, most, together)) if oids else []
 
     def refresh(self) -> None:
         """End the process, so that the next one finds objects that were stored since it began."""
@@ -129,15 +134,27 @@ class _CatFile:
         found: list[bytes | None] = []
         for start in range(0, len(oids), _BATCH):
             part = oids[start : start + _BATCH]
-            infos = self.info(part)
-            large = next((info for info in infos if info and info.kind == kind and info.size > most), None)
-            if large is not None:
-                raise too_large_error(f"an object of {large.size} bytes")
-            readable = [oid for oid, info in zip(part, infos, strict=True) if info and info.kind == kind]
-            self._send("".join(f"contents {oid}\n" for oid in readable))
-            read = {oid: self._read_content(oid) for oid in readable}
-            found += [read.get(oid) for oid in part]
+            found += self._read_contents(part, self.info(part), kind, most)
         return found
+
+    def first_contents(self, oids: Sequence[str], kind: bytes, most: int, together: int) -> list[bytes | None]:
+        """Sizes first, then as many contents as may be in memory at once."""
+        part = oids[:_BATCH]
+        infos = self.info(part)
+        sums = accumulate(info.size if info and info.kind == kind else 0 for info in infos)
+        count = max(1, sum(total <= together for total in sums))
+        return self._read_contents(part[:count], infos[:count], kind, most)
+
+    def _read_contents(
+        self, oids: Sequence[str], infos: Sequence[ObjectInfo | None], kind: bytes, most: int
+    ) -> list[bytes | None]:
+        large = next((info for info in infos if info and info.kind == kind and info.size > most), None)
+        if large is not None:
+            raise too_large_error(f"an object of {large.size} bytes")
+        readable = [oid for oid, info in zip(oids, infos, strict=True) if info and info.kind == kind]
+        self._send("".join(f"contents {oid}\n" for oid in readable))
+        read = {oid: self._read_content(oid) for oid in readable}
+        return [read.get(oid) for oid in oids]
 
     def close(self) -> None:
         """End the process."""

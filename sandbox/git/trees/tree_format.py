@@ -19,6 +19,37 @@ _KIND = 0o170000
 _KINDS = {_REGULAR, LINK, SUBMODULE, DIRECTORY}
 _SPECIAL = {b"", b".", b".."}
 _MODE_DIGITS = 7
+PATHS_BYTES = 64 * 1024**2
+"""Paths of all entries of a walk together: 200 bytes for each of 300,000 files."""
+
+
+class EntryBudget:
+    """What a walk may still read: `most` entries, and `PATHS_BYTES` of their paths. It is spent while trees are read,
+    so that a small limit also bounds the memory: a tree of a few MiB has a hundred thousand entries, and the name of
+    one directory, which may have a megabyte, is in the path of each entry below it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._left = most
+        self._bytes_left = PATHS_BYTES
+
+    @property
+    def left(self) -> int:
+        """Number of entries."""
+        return self._left
+
+    def spend(self, entries: int) -> None:
+        """Count entries. Raises: `quota_exceeded`."""
+        self._left -= entries
+        if self._left < 0:
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"This tree has more than {self._most} entries")
+
+    def spend_paths(self, size: int) -> None:
+        """Count bytes of paths. Raises: `quota_exceeded`."""
+        self._bytes_left -= size
+        if self._bytes_left < 0:
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The paths of this tree have more than {PATHS_BYTES} bytes")
 
 
 def normalize_mode(mode: int) -> int:
@@ -27,12 +58,15 @@ def normalize_mode(mode: int) -> int:
     return kind if kind != _REGULAR else EXECUTABLE_FILE if mode & 0o100 else FILE
 
 
-def parse_tree(content: bytes, oid_bytes: int) -> dict[bytes, Item]:
-    """Entries of a tree object, in git's order. Raises: `unsafe_repository` for what git's fsck refuses."""
+def parse_tree(content: bytes, oid_bytes: int, budget: EntryBudget | None = None) -> dict[bytes, Item]:
+    """Entries of a tree object, in git's order. Raises: `unsafe_repository` for what git's fsck refuses;
+    `quota_exceeded` as soon as there are more than the budget has.
+    """
+    most = len(content) if budget is None else budget.left
     entries: dict[bytes, Item] = {}
     at, count = 0, 0
     try:
-        while at < len(content):
+        while at < len(content) and count <= most:
             space = content.index(b" ", at, at + _MODE_DIGITS)
             end = content.index(b"\0", space)
             name, mode = content[space + 1 : end], int(content[at:space], 8)
@@ -43,6 +77,8 @@ def parse_tree(content: bytes, oid_bytes: int) -> dict[bytes, Item]:
             count += 1
     except ValueError as error:
         raise _bad_tree_error("it is not a list of entries") from error
+    if budget is not None:
+        budget.spend(count)
     if at != len(content) or len(entries) != count:
         raise _bad_tree_error("it is cut, or has one name twice")
     return entries

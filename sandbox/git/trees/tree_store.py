@@ -14,12 +14,16 @@ from sandbox.git.partial import is_partial
 from sandbox.git.process import Git
 from sandbox.git.trees.loose_objects import LooseObjects
 from sandbox.git.trees.object_reader import ObjectInfo, ObjectReader
-from sandbox.git.trees.tree_format import parse_tree
+from sandbox.git.trees.tree_format import EntryBudget, parse_tree
 
 CACHED_ENTRIES = 131_072
 """Entries of directories that are cached, about 30 MB. Reached: the cache is emptied."""
 TREE_BYTES = 32 * 1024**2
 """The largest directory: about 800,000 names. Reached: `quota_exceeded`."""
+
+_AT_ONCE = 400
+_READ_AHEAD_BYTES = 1024**2
+"""Directories that are read before the entries of the first one are counted: about 25,000 names."""
 
 _FoundT = TypeVar("_FoundT")
 Fetch = Callable[[Sequence[str]], None]
@@ -57,20 +61,41 @@ class TreeStore:
     def tree(self, oid: bytes) -> Mapping[bytes, Item]:
         """Entries of a directory. Raises: `not_found`, `unsafe_repository`, `quota_exceeded`."""
         known = self._trees.get(oid)
-        return known if known is not None else self.trees([oid])[0]
+        return known if known is not None else self._parse(oid, self._read([oid], b"tree", TREE_BYTES, TREE_BYTES)[0])
 
-    def trees(self, oids: Sequence[bytes]) -> list[Mapping[bytes, Item]]:
-        """Entries of several directories, asked for at once. Raises: as `tree`."""
+    def trees(self, oids: Sequence[bytes], budget: EntryBudget) -> Iterator[Mapping[bytes, Item]]:
+        """Entries of several directories, one after the other. Many are asked for at once, but only few are in memory
+        before their entries are counted. Raises: as `tree`; `quota_exceeded` past the budget.
+        """
+        for start in range(0, len(oids), _AT_ONCE):
+            yield from self._list_part(oids[start : start + _AT_ONCE], budget)
+
+    def _list_part(self, oids: Sequence[bytes], budget: EntryBudget) -> Iterator[Mapping[bytes, Item]]:
         found = {oid: known for oid in oids if (known := self._trees.get(oid)) is not None}
         missing = [oid for oid in dict.fromkeys(oids) if oid not in found]
-        for oid, content in zip(missing, self._read(missing, b"tree", TREE_BYTES), strict=True):
-            found[oid] = parse_tree(content, self.oid_bytes)
-        self._store({oid: found[oid] for oid in missing})
-        return [found[oid] for oid in oids]
+        contents = self._read_trees(missing)
+        for oid in oids:
+            if oid in found:
+                budget.spend(len(found[oid]))
+            else:
+                found[oid] = self._parse(oid, next(contents), budget)
+            yield found[oid]
+
+    def _read_trees(self, oids: Sequence[bytes]) -> Iterator[bytes]:
+        at = 0
+        while at < len(oids):
+            part = self._read(oids[at:], b"tree", TREE_BYTES, _READ_AHEAD_BYTES)
+            yield from part
+            at += len(part)
+
+    def _parse(self, oid: bytes, content: bytes, budget: EntryBudget | None = None) -> Mapping[bytes, Item]:
+        entries = parse_tree(content, self.oid_bytes, budget)
+        self._store(oid, entries)
+        return entries
 
     def blob(self, oid: bytes, most: int = READ_BYTES) -> bytes:
         """Content of a file. Raises: `not_found`, `quota_exceeded` past `most` bytes, network errors."""
-        return next(iter(self._read([oid], b"blob", most)))
+        return self._read([oid], b"blob", most, most)[0]
 
     def stream(self, oid: bytes, most: int) -> Iterator[bytes]:
         """A file in chunks, from a git of its own. Raises: as `blob`, at once or at the first chunk."""
@@ -104,13 +129,14 @@ class TreeStore:
             self._fetch_missing(missing)
         return len(missing)
 
-    def _read(self, oids: Sequence[bytes], kind: bytes, most: int) -> Iterable[bytes]:
+    def _read(self, oids: Sequence[bytes], kind: bytes, most: int, together: int) -> Sequence[bytes]:
+        """Contents of the first of these objects: see `ObjectReader.first_contents`."""
         digits = [oid.hex() for oid in oids]
-        found = self._reader.contents(digits, kind, most)
+        found = self._reader.first_contents(digits, kind, most, together)
         if None in found:
-            self._fetch_missing([oid for oid, content in zip(digits, found, strict=True) if content is None])
-            found = self._reader.contents(digits, kind, most)
-        return [_require(content, oid) for content, oid in zip(found, digits, strict=True)]
+            self._fetch_missing([oid for oid, content in zip(digits, found, strict=False) if content is None])
+            found = self._reader.first_contents(digits, kind, most, together)
+        return [_require(content, oid) for content, oid in zip(found, digits, strict=False)]
 
     def _inform(self, oids: Sequence[str]) -> list[ObjectInfo]:
         found = self._reader.info(oids)
@@ -131,13 +157,13 @@ class TreeStore:
         self._fetch(oids)
         self._reader.refresh()
 
-    def _store(self, new: dict[bytes, Mapping[bytes, Item]]) -> None:
-        count = sum(len(entries) or 1 for entries in new.values())
+    def _store(self, oid: bytes, entries: Mapping[bytes, Item]) -> None:
+        count = len(entries) or 1
         if count > CACHED_ENTRIES:
             return
         if self._cached + count > CACHED_ENTRIES:
             self._trees, self._cached = {}, 0
-        self._trees.update(new)
+        self._trees[oid] = entries
         self._cached += count
 
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import zlib
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -514,6 +515,26 @@ def test_a_small_patch_does_not_unpack_to_a_large_file(desk: Desk) -> None:
     copies = delta(1024, READ_CAP + 1024, COPY_ALL * (READ_CAP // 1024 + 1))
     with refused(ErrorCode.QUOTA_EXCEEDED):
         desk.apply(patch + block("delta", copies), {"f.bin": OLD})
+
+
+def test_s188_a_small_patch_does_not_have_millions_of_instructions(desk: Desk) -> None:
+    """Each copies one byte: 3 KB of text would take seconds, and a patch has many such sections. Control: fewer."""
+    for count, is_refused in ((100_000, False), (READ_CAP // 4, True)):
+        copies = delta(len(OLD), count, b"\x90\x01" * count)
+        patch = binary(block("delta", copies), OLD, OLD[:1] * count)
+        with refused(ErrorCode.QUOTA_EXCEEDED) if is_refused else nullcontext():
+            desk.apply(patch, {"f.bin": OLD})
+
+
+def test_s188_the_instructions_of_all_sections_count_together(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: a larger budget is enough."""
+    one = binary(block("delta", delta(len(OLD), 1000, b"\x90\x01" * 1000)), OLD, OLD[:1] * 1000)
+    names = [f"f{number}.bin" for number in range(5)]
+    patch = "".join(one.replace("f.bin", name) for name in names)
+    for most, is_refused in ((4000, True), (6000, False)):
+        monkeypatch.setattr(hunks.SearchBudget.__init__, "__defaults__", (1024 * most,))
+        with refused(ErrorCode.QUOTA_EXCEEDED) if is_refused else nullcontext():
+            desk.apply(patch, dict.fromkeys(names, OLD))
 
 
 def test_copies_do_not_multiply_without_end(desk: Desk) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from sandbox.engine.create_options import is_protected_variable
 from sandbox.models import SuggestedPart, SuggestionKind
+from sandbox.suggestions import draft
+from sandbox.suggestions.draft import MAX_SCRIPT_CHARS
 from sandbox.suggestions.reading import MAX_BYTES, Suggestions, read_suggestions
 from sandbox.suggestions.suggesting_files import MAX_WORKFLOWS, SUGGESTING_FILES, select_workflows
 
@@ -236,3 +239,34 @@ DOCUMENTS = st.recursive(
 def test_no_content_is_more_than_a_note(path: str, content: str) -> None:
     found = read_suggestions({path: content.encode("utf-8", "surrogatepass")}, is_protected_variable)
     assert Suggestions.model_validate(found.model_dump()) == found
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (".gitlab-ci.yml", r'"\ud800 job": {script: "make check"}'),
+        (".gitlab-ci.yml", r'"\ud800 job": {when: manual}'),
+        (".devcontainer.json", r'{"image": "\ud800", "features": {"\ud800": {}}, "containerEnv": {"\ud800": "x"}}'),
+    ],
+)
+def test_s189_half_a_character_does_not_reach_a_result(path: str, text: str) -> None:
+    """Such a text cannot be encoded, so the result could be neither stored nor shown."""
+    found = read(path, text)
+    assert found.notes or found.parts
+    assert Suggestions.model_validate_json(found.model_dump_json()) == found
+
+
+def test_s188_a_script_that_each_job_repeats_is_read_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: with short scripts all jobs are read."""
+    read_scripts: list[str] = []
+
+    def join_lines(script: str) -> Iterator[str]:
+        read_scripts.append(script)
+        return iter(())
+
+    monkeypatch.setattr(draft, "join_lines", join_lines)
+    jobs = "".join(f"j{number}: {{script: make test}}\n" for number in range(50))
+    for length, times in ((1000, 50), (50_000, MAX_SCRIPT_CHARS // 50_000)):
+        read_scripts.clear()
+        read(".gitlab-ci.yml", f"default: {{before_script: [{'a' * length}]}}\n{jobs}")
+        assert len(read_scripts) == times

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+import time
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devtools.host_speed import slowness
 from sandbox.suggestions.shell_lines import PlainCommand, find_installed_packages, join_lines, parse_command
 
 
@@ -63,3 +69,16 @@ def test_lines_are_joined_and_comments_dropped() -> None:
         "make    test",
         "echo 'a # b'",
     ]
+
+
+@given(st.text(" #'\"a\t"))
+def test_a_comment_has_no_quote_in_it(line: str) -> None:
+    """Control: the expression that says so, which is quadratic in the number of `#`."""
+    expected = re.sub(r"(?:^|\s)#[^'\"]*$", "", line).strip()
+    assert list(join_lines(line)) == [expected] * bool(expected)
+
+
+def test_s188_marks_of_comments_before_a_quote_are_read_in_linear_time() -> None:
+    started = time.thread_time()
+    assert len(list(join_lines((" #" * 1999 + "'\n") * 3000 + " #" * 1024**2 + "'"))) == 3001
+    assert time.thread_time() - started < 10 * slowness()

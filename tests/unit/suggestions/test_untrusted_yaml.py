@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from sandbox.suggestions.untrusted_yaml import MAX_CHARS, MAX_DEPTH, OPAQUE, loads
 
@@ -42,3 +43,23 @@ def test_values_are_text_and_tags_mean_nothing(text: str, value: object) -> None
 def test_what_is_no_plain_document_or_too_large_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [r'a: "\UFFFFFFFF"', r'a: "\U00110000"', "%YAML 1." + "1" * 5000 + "\n--- a", "%YAML " + "9" * 5000 + ".1\n--- a"],
+)
+def test_s189_numbers_that_python_refuses_are_no_yaml(text: str) -> None:
+    """The first raised OverflowError, which no reader of suggestions expects."""
+    with pytest.raises(ValueError, match=r"^no valid YAML"):
+        loads(text)
+
+
+@pytest.mark.parametrize("error", [OverflowError, IndexError, KeyError, TypeError, RecursionError])
+def test_s189_whatever_the_parser_raises_is_no_yaml(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error("hostile")
+
+    monkeypatch.setattr(yaml.SafeLoader, "get_event", fail)
+    with pytest.raises(ValueError, match=r"^no valid YAML$"):
+        loads("a: b")

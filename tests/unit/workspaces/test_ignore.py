@@ -55,6 +55,22 @@ def test_rules_mean_what_git_means(ask: Ask, lines: list[str], paths: list[str])
     assert [ours.is_ignored(p, directory=False) for p in paths] == ask(text, paths)
 
 
+@pytest.mark.parametrize("line", ["t  ", "e\\ ", "e\\  ", "e\\\\ ", "e\\\\\\  ", "e \\ ", "\\ ", "  ", "e \\", " e"])
+def test_blanks_at_the_end_mean_what_git_means(ask: Ask, line: str) -> None:
+    paths = ["t", "t ", "t  ", "e", "e ", "e  ", "e\\", "e\\ ", "e\\  ", " ", "  ", " e"]
+    ours = IgnoreRules({"": line})
+    assert [ours.is_ignored(p, directory=False) for p in paths] == ask(line, paths)
+
+
+@pytest.mark.parametrize("line", [" " * 1024**2 + "x", "x" + "\\" * 1024**2 + " "])
+def test_s188_a_line_of_blanks_is_read_in_linear_time(line: str) -> None:
+    """The expression of former versions started again at each blank: half an hour for one line."""
+    started = time.thread_time()
+    rules = IgnoreRules({"": f"{line}\nkept{' ' * 1024**2}\n"})
+    assert time.thread_time() - started < 5 * slowness()
+    assert rules.is_ignored("kept", directory=False)
+
+
 def test_directory_rules_need_a_directory() -> None:
     rules = IgnoreRules({"": "build/\n"})
     assert not rules.is_ignored("build", directory=False)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from sandbox.errors import ErrorCode
+from sandbox.git.entries import Item
 from sandbox.git.process import Git
 from sandbox.git.trees import nodes, tree_store, tree_value
+from sandbox.git.trees.tree_format import format_tree
+from sandbox.git.trees.tree_store import TreeStore
 from sandbox.git.trees.tree_value import PRISTINE, TreeValue, open_tree
 from tests.unit.conftest import IDENTITY, Upstream, initialised, refused, run
 
@@ -306,6 +311,63 @@ def test_a_deep_tree_is_bounded(value: TreeValue, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(nodes, "MAX_DEPTH", 3)
     with refused(ErrorCode.QUOTA_EXCEEDED):
         deep.walk()
+
+
+def _store_tree(source: Upstream, entries: dict[bytes, tuple[int, str]]) -> str:
+    """Store a directory without git's own checks; returns its id."""
+    items = {name: Item(mode, bytes.fromhex(oid)) for name, (mode, oid) in entries.items()}
+    raw = source.git("hash-object", "-w", "-t", "tree", "--literally", "--stdin", stdin=format_tree(items))
+    return raw.decode().strip()
+
+
+def _open_stored(source: Upstream, tree: str) -> TreeValue:
+    root = Item(0o40000, bytes.fromhex(tree))
+    return TreeValue(TreeStore(Git(source.git_dir), len(root.oid)), NO_OBJECT, root, root)
+
+
+def test_s190_a_walk_reads_no_more_directories_than_its_limit_needs(upstream: Upstream) -> None:
+    """Eight directories of 20,000 files: all of them were in memory before the limit was looked at."""
+    file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
+    folders = {
+        b"%d" % number: (
+            0o40000,
+            _store_tree(upstream, {b"%d-%d" % (number, i): (0o100644, file) for i in range(20_000)}),
+        )
+        for number in range(8)
+    }
+    value = _open_stored(upstream, _store_tree(upstream, folders))
+    tracemalloc.start()
+    try:
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            value.walk(most=100, sizes=False)
+        assert tracemalloc.get_traced_memory()[1] < 4 * 1024**2
+    finally:
+        tracemalloc.stop()
+    assert len(list(value.walk(most=160_008, sizes=False))) == 160_008
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        value.walk(most=160_007, sizes=False)
+
+
+def test_s190_one_directory_that_is_many_times_in_a_tree_counts_as_often(upstream: Upstream) -> None:
+    """Thousandfold in three levels. Control: with as many as there are, all are listed."""
+    oid = upstream.git("hash-object", "-w", "--stdin").decode().strip()
+    mode = 0o100644
+    for _ in range(3):
+        oid, mode = _store_tree(upstream, {b"%d" % number: (mode, oid) for number in range(10)}), 0o40000
+    value = _open_stored(upstream, oid)
+    assert len(list(value.walk(most=1110, sizes=False))) == 1110
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        value.walk(most=1109, sizes=False)
+
+
+def test_s190_the_name_of_a_directory_counts_for_all_paths_below_it(upstream: Upstream) -> None:
+    """A name of 100 KB in the path of 800 files would be 80 MB. Control: the same files below a short name."""
+    file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
+    files = _store_tree(upstream, {b"%d" % number: (0o100644, file) for number in range(800)})
+    for name, is_refused in ((b"short", False), (b"x" * 100_000, True)):
+        value = _open_stored(upstream, _store_tree(upstream, {name: (0o40000, files)}))
+        with refused(ErrorCode.QUOTA_EXCEEDED) if is_refused else nullcontext():
+            value.walk(sizes=False)
 
 
 def test_a_repository_of_sha256_has_ids_of_32_bytes(tmp_path: Path) -> None:
