@@ -23,7 +23,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Limits
 from sandbox.models.definitions import DefinitionRule
 from sandbox.policy.container import EffectiveContainerPolicy
-from sandbox.store.mapped_tree import Symbol
+from sandbox.store.mapped_tree import MAX_SYMBOLS, Symbol
 
 _log = logging.getLogger(__name__)
 
@@ -68,14 +68,17 @@ class CtagsRun:
 
 @dataclass(frozen=True)
 class FoundSymbols:
-    """Definitions by the path of their file. Not `complete`: ctags printed more than `OUTPUT_BYTES`."""
+    """Definitions by the path of their file. Not `complete`: ctags printed more than `OUTPUT_BYTES`, or more than
+    `MAX_SYMBOLS` definitions.
+    """
 
     by_path: Mapping[str, list[Symbol]]
     complete: bool
 
 
 def read_symbols(run: CtagsRun, paths: Collection[str]) -> FoundSymbols:
-    """Return the definitions of these files of the tree, in the first `OUTPUT_BYTES` of ctags' output.
+    """Return the definitions of these files of the tree, the first `MAX_SYMBOLS` in the first `OUTPUT_BYTES` of ctags'
+    output.
 
     A path that is not one printable line has none. Raises: `timeout`, `internal`, and the errors of the engine adapter.
     """
@@ -94,27 +97,35 @@ def read_symbols(run: CtagsRun, paths: Collection[str]) -> FoundSymbols:
         raise SandboxError(ErrorCode.INTERNAL, f"ctags ended with exit code {ending.exit_code}", details=details)
     out.end()
     if not out.is_complete:
-        _log.warning("ctags printed more than %d bytes: symbols of the last files are missing", OUTPUT_BYTES)
+        _log.warning(
+            "ctags printed more than %d bytes or %d symbols: symbols of the last files are missing",
+            OUTPUT_BYTES,
+            MAX_SYMBOLS,
+        )
     return FoundSymbols({path: symbols for path, symbols in out.found.items() if symbols}, out.is_complete)
 
 
 class SymbolReader:
-    """Reads the symbols of the wanted files while ctags prints them: the first `FILE_SYMBOLS` of each file, from the
-    first `limit` bytes.
+    """Reads the symbols of the wanted files while ctags prints them: the first `FILE_SYMBOLS` of each file and the
+    first `MAX_SYMBOLS` of all, from the first `limit` bytes. Lines may have 16 bytes, so that the bytes alone would
+    allow four million symbols, which take a gigabyte.
     """
 
     def __init__(self, wanted: Collection[str], limit: int) -> None:
         self.found: dict[str, list[Symbol]] = {path: [] for path in wanted}
         self._left = limit
+        self._symbols_left = MAX_SYMBOLS
         self._rest = b""
 
     @property
     def is_complete(self) -> bool:
-        """Whether ctags printed less than the limit."""
-        return self._left > 0
+        """Whether ctags printed less than the limits."""
+        return self._left > 0 and self._symbols_left >= 0
 
     def append(self, chunk: bytes) -> None:
         """Read the lines that end in this chunk. A line that is too long keeps its start, so that it stays too long."""
+        if not self.is_complete:
+            return
         chunk = chunk[: self._left]
         self._left -= len(chunk)
         whole, found, rest = chunk.rpartition(b"\n")
@@ -131,6 +142,9 @@ class SymbolReader:
         for path, symbol in parse_symbols(output):
             symbols = self.found.get(path)
             if symbols is not None and len(symbols) < FILE_SYMBOLS:
+                self._symbols_left -= 1
+                if self._symbols_left < 0:
+                    return
                 symbols.append(symbol)
 
 
@@ -140,6 +154,8 @@ def parse_symbols(output: bytes) -> Iterator[tuple[str, Symbol]]:
         lines = output.decode().split("\n")
     except UnicodeDecodeError:
         lines = [text for line in output.split(b"\n") if (text := _decode(line))]
+    shared: dict[str, str] = {}  # kinds and scopes repeat: one object for each of them halves the memory
+    share = shared.setdefault
     is_plain = "".join(lines).replace("\t", "").isprintable()
     for line in lines:
         fields = line.split("\t")
@@ -153,6 +169,7 @@ def parse_symbols(output: bytes) -> Iterator[tuple[str, Symbol]]:
         if len(number) > _MOST_CHARS[2] or len(kind) > _MOST_CHARS[3]:
             continue
         if is_plain or f"{name}{kind}{scope}{signature}".isprintable():
+            kind, scope, signature = share(kind, kind), share(scope, scope), share(signature, signature)
             yield path.removeprefix("./"), (name, int(number), kind, scope, "" if signature == "-" else signature)
 
 

@@ -60,6 +60,7 @@ def rank_edited(
             files.setdefault(path, []).append(symbol)
     counts = Counter(before.counts)
     counts.update({name: mentions[name] for name in names})
+    counts = +counts  # past MAX_WORDS a file that is gone may have had words that were not counted
     same = [each for each in before.best if each[1] not in edit.gone and each[3][0] not in names]
     best = choose_best([*same, *score_symbols(files.items(), counts)])
     if before.is_whole:

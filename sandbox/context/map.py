@@ -11,7 +11,8 @@ import math
 import posixpath
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from sandbox.models import RepoMap
 from sandbox.store.mapped_tree import Scored, Symbol
@@ -33,6 +34,10 @@ _DATA_SUFFIXES = (
     *(".ttf", ".woff", ".woff2", ".mp3", ".mp4", ".wav", ".ogg", ".jar", ".so", ".a", ".o", ".exe", ".dll", ".ipynb"),
 )
 _SHORTEST_WORD, _WORD_CHARS = 3, 100
+MAX_WORDS = 500_000
+"""Different words that are counted. 16 MiB of C headers have 115,000; 16 MiB of made-up words have three million, which
+take 800 MB."""
+_CHUNK = 100_000  # symbols with a score that are held at once
 _WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]{%d,%d}" % (_SHORTEST_WORD - 1, _WORD_CHARS - 1))
 _ONLY_WORDS = bytes(c if re.match(rb"\w", bytes([c])) else ord(" ") for c in range(256))
 _LAST_DIGIT = ord("9")
@@ -40,7 +45,7 @@ _TEST_PATH = re.compile(r"(^|/)(tests?|testing|spec|examples?|fixtures?)(/|$)|(^
 
 
 def count_mentions(contents: Iterable[bytes]) -> Counter[str]:
-    """Count in how many files each word occurs."""
+    """Count in how many files each word occurs. Past `MAX_WORDS` no new words are added."""
     counts: Counter[bytes] = Counter()
     for content in contents:  # a run of word characters is a word, with few exceptions: faster than to match each
         runs = set(content.translate(_ONLY_WORDS).split())
@@ -48,13 +53,12 @@ def count_mentions(contents: Iterable[bytes]) -> Counter[str]:
         if odd:
             runs.difference_update(odd)
             runs.update(_WORD.findall(b" ".join(odd)))
-        counts.update(runs)
+        counts.update(runs if len(counts) < MAX_WORDS else runs & counts.keys())
     return Counter({word.decode(): count for word, count in counts.items() if len(word) >= _SHORTEST_WORD})
 
 
-def score_symbols(files: Iterable[tuple[str, Sequence[Symbol]]], counts: Mapping[str, int]) -> list[Scored]:
+def score_symbols(files: Iterable[tuple[str, Sequence[Symbol]]], counts: Mapping[str, int]) -> Iterator[Scored]:
     """The symbols of these files, unsorted."""
-    scored: list[Scored] = []
     factors = [1 + math.log2(max(1, mentions)) for mentions in range(max(counts.values(), default=0) + 1)]
     for path, symbols in files:
         weight = -_weight(path)
@@ -65,16 +69,18 @@ def score_symbols(files: Iterable[tuple[str, Sequence[Symbol]]], counts: Mapping
                 score *= len(name) / _DISTINCTIVE_LENGTH
             if name[0] == "_":
                 score *= 0.3
-            scored.append((score, path, line, symbol))
-    return scored
+            yield score, path, line, symbol
 
 
-def choose_best(scored: Sequence[Scored]) -> list[Scored]:
+def choose_best(scored: Iterable[Scored]) -> list[Scored]:
     """As many as the largest map can show, the best first."""
-    if len(scored) <= MAX_RANKED:
-        return sorted(scored)
-    worst = sorted(each[0] for each in scored)[MAX_RANKED - 1]
-    return sorted(each for each in scored if each[0] <= worst)[:MAX_RANKED]
+    best: list[Scored] = []
+    worst, left = math.inf, iter(scored)
+    while chunk := list(islice(left, _CHUNK)):
+        best = sorted([*best, *(each for each in chunk if each[0] <= worst)])[:MAX_RANKED]
+        if len(best) == MAX_RANKED:
+            worst = best[-1][0]
+    return best
 
 
 def describe_best(best: Iterable[Scored]) -> tuple[list[tuple[str, int, str]], bool]:

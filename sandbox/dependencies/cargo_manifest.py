@@ -8,16 +8,18 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandbox.dependencies.cargo_lock import CRATE_NAME
 from sandbox.dependencies.cargo_lock import FILE as LOCK_FILE
-from sandbox.dependencies.collection import LOCK_BYTES, Collection
+from sandbox.dependencies.collection import LOCK_BYTES, MAX_LOOKS, Collection
 from sandbox.dependencies.folder_patterns import find_folders, is_pattern, resolve_folder
 from sandbox.models.dependencies import RefusalReason
 
 FILE = "Cargo.toml"
+MAX_WISHES = 4_000  # of all manifests, different ones
+MAX_FEATURES = 100_000  # of all wishes: a long list of the workspace may be inherited by thousands of tables
 _TABLES = ("dependencies", "dev-dependencies", "dev_dependencies", "build-dependencies", "build_dependencies")
 _REQUIREMENT = re.compile(r"[0-9A-Za-z.*^~<>=,+ -]{1,100}")
 _FEATURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+.-]{0,63}")
@@ -45,30 +47,54 @@ def read_cargo_manifests(collection: Collection, top: str = "", root: str = "") 
     With all features, kinds and targets, as Cargo.lock lists them. What cannot be used is in `collection.refused`.
     """
     workspace = _table(collection.load_toml(posixpath.join(root, FILE)), "workspace")
-    inherited = _table(workspace, "dependencies")
-    wishes: list[CrateWish] = []
-    folders = list(dict.fromkeys([top, root, *_list_members(collection, workspace, root)]))
-    for folder in folders:  # grows while it is read
+    folders = dict.fromkeys([top, root, *_list_members(collection, workspace, root)])
+    reader = _Reader(collection, root, _table(workspace, "dependencies"), folders)
+    pending = list(folders)
+    while pending:
+        known = len(folders)
+        for folder in pending:
+            reader.read(folder)
+        pending = list(folders)[known:]
+    return tuple(sorted(reader.wishes))
+
+
+@dataclass
+class _Reader:
+    """Reads one manifest after the other. `inherited`: `[workspace.dependencies]`. `folders`: those to read, to which
+    it adds those that manifests name.
+    """
+
+    collection: Collection
+    root: str
+    inherited: Mapping[str, Any]
+    folders: dict[str, None]
+    wishes: set[CrateWish] = field(default_factory=set)
+    features_left: int = MAX_FEATURES
+
+    def read(self, folder: str) -> None:
         path = posixpath.join(folder, FILE)
-        manifest = collection.load_toml(path)
+        manifest = self.collection.load_toml(path)
         features = _find_features(manifest)
         for key, value in _list_dependencies(manifest):
-            wanted = _inherit(key, value, inherited)
-            base = root if wanted is not value else folder
+            more = features.get(key, frozenset())
+            self.features_left -= len(more) + _count_features(value) + _count_features(self.inherited.get(key))
+            if len(self.wishes) >= MAX_WISHES or self.features_left < 0:
+                self.collection.refuse(key, RefusalReason.LIMIT, path)
+                continue
+            wanted = _inherit(key, value, self.inherited)
             if isinstance(wanted, dict) and "path" in wanted:
-                found = resolve_folder(base, wanted["path"])
-                if found is None:
-                    collection.refuse(f"{key} {wanted['path']}", RefusalReason.PATH, path)
-                elif found not in folders:
-                    folders.append(found)
-            elif wish := _read_wish(collection, key, wanted, path):
-                more = features.get(key, frozenset())
-                wishes.append(
-                    CrateWish(
-                        wish.name, wish.requirement, tuple(sorted({*wish.features, *more})), wish.default_features
-                    )
-                )
-    return tuple(sorted(set(wishes)))
+                base = self.root if wanted is not value else folder
+                self._add_folder(key, resolve_folder(base, wanted["path"]), wanted["path"], path)
+            elif wish := _read_wish(self.collection, key, wanted, path):
+                self.wishes.add(replace(wish, features=tuple(sorted({*wish.features, *more}))))
+
+    def _add_folder(self, key: str, folder: str | None, written: object, origin: str) -> None:
+        if folder is None:
+            self.collection.refuse(f"{key} {written}", RefusalReason.PATH, origin)
+        elif folder not in self.folders and len(self.folders) >= MAX_LOOKS:
+            self.collection.refuse(f"{key} {written}", RefusalReason.LIMIT, origin)
+        else:
+            self.folders[folder] = None
 
 
 def find_workspace(collection: Collection, folder: str) -> str:
@@ -125,6 +151,10 @@ def _find_features(manifest: Mapping[str, Any]) -> dict[str, frozenset[str]]:
             if slash and _FEATURE.fullmatch(feature):
                 found.setdefault(name.removesuffix("?"), set()).add(feature)
     return {name: frozenset(features) for name, features in found.items()}
+
+
+def _count_features(value: Any) -> int:
+    return len(_list(value.get("features"))) if isinstance(value, dict) else 0
 
 
 def _inherit(key: str, value: Any, inherited: Mapping[str, Any]) -> Any:

@@ -172,7 +172,9 @@ class Collection:
         return self.refused.append(refuse(text, reason, origin))
 
     def refuse_rest(self, origin: str) -> None:
-        """Record that entries were not read; one record says so for all of them."""
+        """Record that entries were not read; one record says so for all of them of a file."""
+        if len(self.refused) >= MAX_ENTRIES + MAX_FILES:
+            return
         if not self.refused or (self.refused[-1].reason, self.refused[-1].origin) != (RefusalReason.LIMIT, origin):
             self.refused.append(refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, origin))
 
@@ -189,8 +191,11 @@ class Collection:
         )
 
     def _read_once(self, path: str, limit: int) -> str | None:
+        if len(self.files) >= MAX_LOOKS:  # before the others are counted: there may be 100,000 more of such paths
+            self.refuse(path, RefusalReason.LIMIT, path)
+            return None
         texts = [text for text in self.files.values() if text is not None]
-        if len(texts) >= MAX_FILES or len(self.files) >= MAX_LOOKS:
+        if len(texts) >= MAX_FILES:
             self.refuse(path, RefusalReason.LIMIT, path)
             return None
         content = self.read(path)

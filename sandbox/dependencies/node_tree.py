@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from sandbox.dependencies.collection import MAX_ENTRIES
@@ -145,7 +146,8 @@ class _Placement:
     def __init__(self, packages: Mapping[str, Package]) -> None:
         self.packages = packages
         self.placed: dict[Place, str] = {}
-        self.found: dict[str, list[tuple[Place, Place]]] = {}  # by name: the user, and the level at which it found it
+        self.passed: dict[str, set[Place]] = {}  # by name: levels below the one at which a user found it
+        self.levels: dict[Place, tuple[Place, ...]] = {}  # by user
         self.result: list[Placed] = []
 
     def place_all(self, projects: Mapping[str, Mapping[str, str]]) -> list[Placed]:
@@ -164,32 +166,38 @@ class _Placement:
     def _place(self, wish: _Wish) -> list[_Wish]:
         """Returns the wishes of the package, if it was not there yet."""
         free: list[Place] = []
-        for level in _list_levels(wish.user):
+        levels = self._levels_of(wish.user)
+        for level in levels:
             known = self.placed.get(_enter(level, wish.name))
             if known == wish.key:
-                self.found.setdefault(wish.name, []).append((wish.user, level))
+                self._note_found(wish, level)
                 return []
             if known is not None:
                 break
             free.append(level)
         if not free:  # the user's own folder has another one: two entries of one lock file contradict each other
             return []
-        level = next(one for one in reversed(free) if one == wish.user or not self._hides(one, wish.name))
+        passed = self.passed.get(wish.name, set())  # a package there would hide the one that is found above it
+        level = next(one for one in reversed(free) if one == wish.user or one not in passed)
         place, package = _enter(level, wish.name), self.packages[wish.key]
         self.placed[place] = wish.key
-        self.found.setdefault(wish.name, []).append((wish.user, level))
+        self._note_found(wish, level)
         self.result.append(Placed(place, package, wish.optional))
         return [
             _Wish(place, name, key, wish.optional or name in package.optional_needs)
             for name, key in package.needs.items()
         ]
 
-    def _hides(self, level: Place, name: str) -> bool:
-        """Whether a package at this level would hide the one that a package below it found above it."""
-        return any(
-            _is_within(user, level) and at != level and not _is_within(at, level)
-            for user, at in self.found.get(name, ())
+    def _note_found(self, wish: _Wish, level: Place) -> None:
+        self.passed.setdefault(wish.name, set()).update(
+            takewhile(lambda below: below != level, self._levels_of(wish.user))
         )
+
+    def _levels_of(self, user: Place) -> tuple[Place, ...]:
+        """Kept, because a user has many wishes and its levels are in many sets."""
+        if user not in self.levels:
+            self.levels[user] = tuple(_list_levels(user))
+        return self.levels[user]
 
 
 def _enter(level: Place, name: str) -> Place:
@@ -202,9 +210,3 @@ def _list_levels(user: Place) -> Iterator[Place]:
         yield Place(user.base, user.names[:length])
     if user.base:
         yield Place("", ())
-
-
-def _is_within(place: Place, level: Place) -> bool:
-    if level == Place("", ()):
-        return True
-    return place.base == level.base and place.names[: len(level.names)] == level.names

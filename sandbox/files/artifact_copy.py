@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.files.tree import WorktreeFiles
 
@@ -30,16 +30,24 @@ def copy_artifacts(
     source: WorktreeFiles, target: WorktreeFiles, entries: Iterable[WalkEntry], owner: tuple[int, int] | None
 ) -> int:
     """Copy files that the target does not have, with modes and times; returns how many. What vanished, and what can no
-    longer be opened safely, is left out.
+    longer be opened safely, is left out. A file is copied whole or not at all.
+
+    Raises: `quota_exceeded` if the disk is full; the files before this one are kept.
     """
     copied = 0
     for entry in entries:
-        with suppress(SandboxError, OSError):
-            copied += _copy_one(source, target, entry.path, owner)
+        try:
+            _copy_one(source, target, entry.path, owner)
+        except SandboxError as error:
+            if error.code is ErrorCode.QUOTA_EXCEEDED:
+                raise
+        else:
+            copied += 1
     return copied
 
 
-def _copy_one(source: WorktreeFiles, target: WorktreeFiles, path: bytes, owner: tuple[int, int] | None) -> int:
+def _copy_one(source: WorktreeFiles, target: WorktreeFiles, path: bytes, owner: tuple[int, int] | None) -> None:
+    """Raises: SandboxError, also for errors of the system. A partial copy is removed: a linker would take it."""
     parent, name = os.path.split(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with source.open_regular(path) as (read, info), target.open_directory(parent, owner) as folder:
@@ -50,9 +58,12 @@ def _copy_one(source: WorktreeFiles, target: WorktreeFiles, path: bytes, owner: 
                 os.fchown(write, *owner)
             os.fchmod(write, 0o755 if info.st_mode & stat.S_IXUSR else 0o644)
             os.utime(write, ns=(info.st_mtime_ns, info.st_mtime_ns))
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+            raise
         finally:
             os.close(write)
-    return 1
 
 
 def _fill(read: int, write: int, size: int) -> None:
@@ -65,5 +76,7 @@ def _fill(read: int, write: int, size: int) -> None:
     else:
         return
     while size > 0 and (chunk := os.read(read, min(size, _CHUNK))):
-        os.write(write, chunk)
         size -= len(chunk)
+        view = memoryview(chunk)
+        while view:  # a disk that becomes full takes a part of the bytes; the next call raises
+            view = view[os.write(write, view) :]

@@ -152,7 +152,7 @@ def remove_tree(root: Path) -> None:
     Raises: `internal` if something could not be deleted; the hint says what to do.
     """
     try:
-        _remove_directory(root)
+        remove_directory(os.fsencode(root), None)
     except OSError as error:
         if os.path.lexists(root):
             raise _removal_error(root, error) from error
@@ -173,29 +173,30 @@ def empty_tree(root: Path) -> None:
     The caller must reset its mode and owner: the guest may have changed the mode. Raises: `internal`.
     """
     try:
-        _remove_contents(root)
+        _remove_contents(os.fsencode(root), None)
     except OSError as error:
         raise _removal_error(root, error) from error
 
 
-def _remove_directory(root: Path) -> None:
-    _remove_contents(root)
-    os.rmdir(root)
+def remove_directory(name: bytes, above: int | None) -> None:
+    """As `remove_tree`, for a name in the directory with the descriptor `above`. Raises: OSError."""
+    _remove_contents(name, above)
+    os.rmdir(name, dir_fd=above)
 
 
-def _remove_contents(root: Path) -> None:
+def _remove_contents(name: bytes, above: int | None) -> None:
     """Move each nested directory to the top before its parent is deleted: any depth works. (rmtree recurses.)"""
-    top = _open_directory(os.fsencode(root), None)
+    top = _open_directory(name, above)
     try:
         pending = _unlink_files(top, top)
         while pending:
-            name = pending.pop()
-            folder = _open_directory(name, top)
+            moved = pending.pop()
+            folder = _open_directory(moved, top)
             try:
                 pending += _unlink_files(folder, top)
             finally:
                 os.close(folder)
-            os.rmdir(name, dir_fd=top)
+            os.rmdir(moved, dir_fd=top)
     finally:
         os.close(top)
 

@@ -33,7 +33,7 @@ def seal_tree(root: Path, owner: tuple[int, int]) -> TreeSize:
     """
     total = count = 0
     start = len(str(root))
-    if not stat.S_ISDIR(root.lstat().st_mode):  # a link would be mounted as what it leads to
+    if not _is_directory(root):
         raise _refusal("no directory at its top")
     try:
         for path, folders, names, folder in os.fwalk(root, follow_symlinks=False):
@@ -50,6 +50,14 @@ def seal_tree(root: Path, owner: tuple[int, int]) -> TreeSize:
     except RecursionError as error:
         raise _refusal(_TOO_DEEP) from error
     return TreeSize(total, count)
+
+
+def _is_directory(root: Path) -> bool:
+    """A link is none: it would be mounted as what it leads to. The guest may have deleted the directory."""
+    try:
+        return stat.S_ISDIR(root.lstat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def copy_sealed_tree(root: Path, target: Path) -> Path:

@@ -12,7 +12,6 @@ import errno
 import hashlib
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
+from sandbox.files.checkout import remove_directory
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits, kind_of
 from sandbox.files.openat2 import openat2
 from sandbox.files.stamps import KnownFiles
@@ -224,7 +224,7 @@ class WorktreeFiles:
         parent, name = os.path.split(path_bytes(path))
         with _translate_errors(path):
             with self._open_directory(parent, create=False, owner=None) as folder:
-                shutil.rmtree(name, dir_fd=folder)  # by directory handles; a link in the place of `name` is refused
+                remove_directory(name, folder)  # by directory handles; a link in the place of `name` is refused
                 os.fsync(folder)
             self._remove_empty(parent)
 

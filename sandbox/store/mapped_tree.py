@@ -8,6 +8,7 @@ the others would be most of the time. A reader sees the old or the new file; it 
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ Scored: TypeAlias = tuple[float, str, int, Symbol]
 """Score, path, line and symbol. The lowest score is the best, so that they sort from the best to the worst."""
 
 _MAX_BYTES = 256 * 1024**2
+MAX_SYMBOLS = 1_000_000
+"""Of one tree. A repository of 25,000 files has 300,000; an object of each symbol takes 150 to 300 bytes."""
 
 
 class TreeSummary(Model):
@@ -54,7 +57,7 @@ class MappedTree:
     def find_symbols(self, names: Collection[str]) -> Iterator[tuple[str, Symbol]]:
         """Path and symbol of each definition of these names."""
         paths, wanted = list(self.summary.files), {name.encode() for name in names}
-        for line in self.lines.splitlines():
+        for line in io.BytesIO(self.lines):  # one after the other: a list of them takes a multiple of the memory
             if line.partition(b"\t")[0] in wanted:
                 yield _parse_line(line, paths)
 
@@ -62,7 +65,7 @@ class MappedTree:
         """The symbols of all files, by key of the blob."""
         paths, files = list(self.summary.files), self.summary.files
         by_path: dict[str, list[Symbol]] = {path: [] for path in paths}
-        for line in self.lines.splitlines():
+        for line in io.BytesIO(self.lines):
             path, symbol = _parse_line(line, paths)
             by_path[path].append(symbol)
         return {files[path]: symbols for path, symbols in by_path.items()}
@@ -70,21 +73,26 @@ class MappedTree:
 
 def build_mapped_tree(summary: TreeSummary, symbols: Mapping[str, Sequence[Symbol]]) -> MappedTree:
     """`symbols`: those of each file, by key of its blob."""
-    lines = [
-        f"{name}\t{line}\t{kind}\t{scope}\t{signature}\t{number}\n"
-        for number, key in enumerate(summary.files.values())
-        for name, line, kind, scope, signature in symbols.get(key, ())
-    ]
-    return MappedTree(summary, "".join(lines).encode())
+    lines = bytearray()
+    for number, key in enumerate(summary.files.values()):
+        lines += "".join(
+            f"{name}\t{line}\t{kind}\t{scope}\t{signature}\t{number}\n"
+            for name, line, kind, scope, signature in symbols.get(key, ())
+        ).encode()
+    return MappedTree(summary, bytes(lines))
 
 
 def load_mapped_tree(home: Home, repo_id: str, version: str) -> MappedTree | None:
-    """None if none is kept, or if it was made by another version or is damaged."""
+    """None if none is kept, or if it was made by another version, is damaged, or has more than `MAX_SYMBOLS`: those of
+    many runs of ctags may come together in one tree.
+    """
     path = _path(home, repo_id)
     try:
         if path.stat().st_size > _MAX_BYTES:
             return None
         document, found, lines = path.read_bytes().partition(b"\n")
+        if lines.count(b"\n") > MAX_SYMBOLS:
+            return None
         summary = TreeSummary.model_validate_json(document)
     except (OSError, ValidationError):
         return None
@@ -102,7 +110,7 @@ def save_mapped_tree(home: Home, repo_id: str, tree: MappedTree) -> None:
 
 
 def _parse_line(line: bytes, paths: Sequence[str]) -> tuple[str, Symbol]:
-    name, number, kind, scope, signature, path = line.decode().split("\t")
+    name, number, kind, scope, signature, path = line.decode().removesuffix("\n").split("\t")
     return paths[int(path)], (name, int(number), kind, scope, signature)
 
 

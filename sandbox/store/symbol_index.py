@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 _MAX_BYTES = 256 * 1024**2
 _MAX_MAPS = 20
+MAX_KEPT = 500_000
+"""Symbols of an index: those of many runs of ctags come together in it, and each takes 300 bytes when it is read."""
 _ENVELOPE_VERSION = "1"
 
 
@@ -59,7 +61,9 @@ def load_index(home: Home, repo_id: str, version: str) -> SymbolIndex:
 
 
 def save_index(home: Home, repo_id: str, index: SymbolIndex) -> None:
-    """Replace what is known. A full disk loses only time."""
+    """Replace what is known; an index of more than `MAX_KEPT` symbols is emptied. A full disk loses only time."""
+    if sum(map(len, index.blobs.values())) > MAX_KEPT:
+        index = SymbolIndex(version=index.version)
     _write(_index_path(home, repo_id), index)
 
 

@@ -6,13 +6,12 @@ parsed as strictly as a manifest (sandbox/dependencies).
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
 from sandbox.checks.execute import CheckDirectories
 from sandbox.dependencies.layer_plan import ProjectDescription
 from sandbox.files.git_mask import require_mask
+from sandbox.files.guest_files import read_guest_file
 from sandbox.git.process import Git
 from sandbox.models import Check, Verdict
 from sandbox.store.home import GIT_MASK
@@ -66,15 +65,10 @@ def describe_project(
 
 def read_fields(path: Path, fields: tuple[str, ...]) -> str:
     """The lines of a guest's file that begin with one of `fields` and `: `, up to the first empty line."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+    content = read_guest_file(path, _FILE_BYTES + 1) or b""
+    if len(content) > _FILE_BYTES:
         return ""
-    with os.fdopen(fd, "rb") as stream:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _FILE_BYTES:
-            return ""
-        head = stream.read(_FILE_BYTES).decode("utf-8", "replace").partition("\n\n")[0]
+    head = content.decode("utf-8", "replace").partition("\n\n")[0]
     starts = tuple(f"{field}: " for field in fields)
     lines = (line for line in head.split("\n") if line.startswith(starts) and len(line) <= _LINE_CHARS)
     return "".join(f"{line}\n" for line in lines if line.isprintable())

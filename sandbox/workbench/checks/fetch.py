@@ -23,6 +23,7 @@ from sandbox.egress.registries import Registries, find_registries
 from sandbox.engine.create_options import CA_FILE_TARGET, EgressMounts
 from sandbox.engine.posture import OWN_KERNEL_RUNTIMES
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.guest_files import read_guest_file
 from sandbox.images.supervisor import SupervisorExtractor, ensure_relay
 from sandbox.models import Check, CheckRun, EgressAccess, EgressRefusal, Verdict
 from sandbox.workbench.checks.callbacks import Watch
@@ -206,12 +207,7 @@ def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str,
 
 def _read_line(path: Path) -> str:
     """The first line that the fetch wrote; '' if it wrote none."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return ""
-    with os.fdopen(fd, "rb") as stream:
-        line = stream.read(300).partition(b"\n")[0]
+    line = (read_guest_file(path, 300) or b"").partition(b"\n")[0]
     return ascii(line.decode("ascii", "replace"))[1:-1]
 
 

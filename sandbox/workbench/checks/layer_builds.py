@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from sandbox.byte_sizes import format_bytes
@@ -32,6 +33,7 @@ from sandbox.dependencies.layer_plan import (
 from sandbox.dependencies.requirement_text import refuse
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
+from sandbox.files.guest_files import read_guest_file
 from sandbox.files.sealing import TreeSize, copy_sealed_tree, seal_tree
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.models.dependencies import RefusalReason, RefusedEntry
@@ -228,24 +230,35 @@ _Describe = Callable[[str, str], LayerPackage]
 
 def _take_archives(folder: Path, target: Path, steps: EcosystemSteps) -> list[LayerPackage]:
     """Copy the archives of a fetch, which has ended, to a folder of ours, and hash what was copied."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        names = sorted(entry.name for entry in os.scandir(handle))
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unusable("no folder of archives") from error
+    try:
+        with os.scandir(handle) as entries:
+            names = sorted(entry.name for entry in islice(entries, MAX_ARCHIVES + 1))
         least = 0 if steps.may_be_empty else 1
         if not least <= len(names) <= MAX_ARCHIVES:
-            raise _unusable(f"{len(names)} archives; {least} to {MAX_ARCHIVES} are possible")
+            raise _unusable(f"{len(names)} archives or more; {least} to {MAX_ARCHIVES} are possible")
         return [_take_archive(handle, target / name, steps.describe) for name in names]
     finally:
         os.close(handle)
 
 
 def _take_archive(folder: int, target: Path, describe: _Describe) -> LayerPackage:
-    fd = os.open(target.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
-    with os.fdopen(fd, "rb") as stream, target.open("xb") as copy:
+    unusable = _unusable(f"an archive that is no file of at most {ARCHIVE_BYTES} bytes")
+    try:
+        fd = os.open(target.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    except OSError as error:
+        raise unusable from error
+    try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_size > ARCHIVE_BYTES:
-            raise _unusable(f"an archive that is no file of at most {ARCHIVE_BYTES} bytes")
-        shutil.copyfileobj(stream, copy, 1 << 20)
+            raise unusable
+        with os.fdopen(fd, "rb", closefd=False) as stream, target.open("xb") as copy:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+    finally:
+        os.close(fd)
     target.chmod(0o444)
     with target.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -256,21 +269,15 @@ def _take_archive(folder: int, target: Path, describe: _Describe) -> LayerPackag
 
 
 def _read_selection(path: Path) -> str:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(fd, "rb") as stream:
-        return ascii(stream.read(SELECTION_BYTES).decode("ascii", "replace").strip())[1:-1]
+    content = read_guest_file(path, SELECTION_BYTES)
+    if content is None:
+        raise _unusable(f"no file {SELECTION}")
+    return ascii(content.decode("ascii", "replace").strip())[1:-1]
 
 
 def _read_known_lines(path: Path, known: Iterable[str]) -> tuple[str, ...]:
     """The known lines of a file that code of packages may have changed. Other lines are ignored."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return ()
-    with os.fdopen(fd, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return ()
-        lines = stream.read(MAX_ARCHIVES * 300).decode("utf-8", "replace").splitlines()
+    lines = (read_guest_file(path, MAX_ARCHIVES * 300) or b"").decode("utf-8", "replace").splitlines()
     return tuple(sorted(set(known) & set(lines)))
 
 

@@ -47,7 +47,15 @@ from sandbox.store.mapped_tree import (
     save_mapped_tree,
 )
 from sandbox.store.records import find_task
-from sandbox.store.symbol_index import RankedSymbols, SymbolIndex, load_index, load_map, save_index, save_map
+from sandbox.store.symbol_index import (
+    MAX_KEPT,
+    RankedSymbols,
+    SymbolIndex,
+    load_index,
+    load_map,
+    save_index,
+    save_map,
+)
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_checkout
 from sandbox.workbench.controller.guest_accounts import lease_account
@@ -233,7 +241,7 @@ def _rank_all(services: Services, request: _MapRequest, files: _FilesToMap, base
 
 def _build_index(request: _MapRequest, blobs: dict[str, list[Symbol]], used: set[str]) -> SymbolIndex:
     """`used`: keys to keep if there are too many."""
-    if len(blobs) > MAX_BLOBS:
+    if len(blobs) > MAX_BLOBS or sum(map(len, blobs.values())) > MAX_KEPT:
         blobs = {key: found for key, found in blobs.items() if key in used}
     return SymbolIndex.model_construct(version=request.version, blobs=blobs)
 

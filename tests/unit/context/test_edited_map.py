@@ -13,6 +13,7 @@ from sandbox.context import edited_map
 from sandbox.context import map as whole_map
 from sandbox.context.edited_map import compare_tree, rank_edited
 from sandbox.context.map import choose_best, describe_best, score_symbols
+from sandbox.store import mapped_tree, symbol_index
 from sandbox.store.home import Home
 from sandbox.store.mapped_tree import (
     MappedTree,
@@ -97,6 +98,30 @@ def test_a_tree_is_kept_until_it_is_damaged_or_made_by_another_version(tmp_path:
     path = home.pristines("repo") / "tree.index"
     path.write_bytes(path.read_bytes()[:20])
     assert load_mapped_tree(home, "repo", "1") is None
+
+
+def test_s190_no_more_than_so_many_symbols_of_several_runs_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    home.pristines("repo").parent.mkdir(parents=True)
+    symbols: dict[str, list[Symbol]] = {"blob0": [(name, 1, "class", "", "") for name in ("one", "two", "three")]}
+    save_mapped_tree(home, "repo", rank({"a.c": "blob0"}, symbols, {}))
+    symbol_index.save_index(home, "repo", symbol_index.SymbolIndex(version="1", blobs=symbols))
+    assert symbol_index.load_index(home, "repo", "1").blobs == symbols
+    monkeypatch.setattr(mapped_tree, "MAX_SYMBOLS", 2)
+    monkeypatch.setattr(symbol_index, "MAX_KEPT", 2)
+    assert load_mapped_tree(home, "repo", "1") is None
+    symbol_index.save_index(home, "repo", symbol_index.SymbolIndex(version="1", blobs=symbols))
+    assert symbol_index.load_index(home, "repo", "1").blobs == {}
+
+
+def test_a_word_that_was_not_counted_does_not_count_below_zero() -> None:
+    """Past the limit of words, a file that is gone may have had some that were not counted."""
+    symbols: dict[str, list[Symbol]] = {"blob0": [("zone_of_names", 1, "class", "", "")]}
+    base = rank({"a.c": "blob0"}, symbols, {})
+    edit = compare_tree(base, {"a.c": "blob0"}, frozenset())
+    assert rank_edited(base, edit, symbols, {"zone_of_names": -3}) == [("a.c", 1, "class zone_of_names")]
 
 
 def test_a_large_edit_is_not_ranked_by_what_differs() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.context.ctags import SymbolReader, build_argv, parse_symbols
-from sandbox.context.map import build_map, choose_best, count_mentions, describe_best, score_symbols
+from sandbox.context import ctags
+from sandbox.context import map as map_module
+from sandbox.context.ctags import FILE_SYMBOLS, OUTPUT_BYTES, SymbolReader, build_argv, parse_symbols
+from sandbox.context.map import MAX_RANKED, build_map, choose_best, count_mentions, describe_best, score_symbols
 from sandbox.models import RepoMap
 from sandbox.models.definitions import DefinitionRule
 from sandbox.store.mapped_tree import Symbol
@@ -75,6 +79,46 @@ def test_symbols_are_read_in_chunks_of_any_size_up_to_the_limit(size: int) -> No
         reader.end()
         assert [symbol[0] for symbol in reader.found["a.c"]] == names
         assert reader.is_complete == (limit == 10**6)
+
+
+def test_s190_symbols_are_limited_in_number_and_the_reader_says_that_it_is_not_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ctags, "MAX_SYMBOLS", 3)
+    for count, is_complete in ((3, True), (4, False)):
+        reader = SymbolReader(["a.c"], OUTPUT_BYTES)
+        for number in range(count):
+            reader.append(tag(name=f"name{number}") + b"\n" + tag(path="./unwanted.c") + b"\n")
+        reader.end()
+        assert [symbol[0] for symbol in reader.found["a.c"]] == ["name0", "name1", "name2"]
+        assert reader.is_complete == is_complete
+
+
+def test_s190_the_shortest_lines_cost_no_multiple_of_the_longest_ones() -> None:
+    """64 MiB of them were four million symbols and a gigabyte with their scores: a tenth of both is read here."""
+    files = [f"{number:x}" for number in range(1050)]
+    tracemalloc.start()
+    reader = SymbolReader(files, OUTPUT_BYTES)
+    for path in files:
+        reader.append(b"".join(b"%x\t%s\t%d\tvariable\tScope\t\n" % (i, path.encode(), i) for i in range(1, 401)))
+    reader.end()
+    best = choose_best(score_symbols(reader.found.items(), {}))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    count = sum(map(len, reader.found.values()))
+    assert (count, len(best)) == (len(files) * (FILE_SYMBOLS - 1) + len(files), MAX_RANKED)
+    assert peak < count * 230  # 330 with an object for each kind and scope, and with all scores in a list
+
+
+def test_s190_no_more_than_so_many_different_words_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 MiB of made-up words took 800 MB."""
+    monkeypatch.setattr(map_module, "MAX_WORDS", 2)
+
+    def contents() -> Iterator[bytes]:
+        yield b"first second"
+        yield from (b"first word%d" % number for number in range(100))
+
+    assert count_mentions(contents()) == {"first": 101, "second": 1}
 
 
 def draw(files: dict[str, list[Symbol]], counts: Counter[str], budget: int) -> RepoMap:

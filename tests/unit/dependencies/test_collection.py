@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.dependencies.collection import MAX_LOOKS, Collection
+from sandbox.dependencies.collection import MAX_ENTRIES, MAX_FILES, MAX_LOOKS, Collection
 from sandbox.models.dependencies import RefusalReason
 
 
@@ -18,3 +18,11 @@ def test_files_that_are_not_there_are_not_looked_for_without_end() -> None:
         assert not collection.load_text(f"{number}/Cargo.toml")
     assert len(asked) == MAX_LOOKS
     assert {entry.reason for entry in collection.refused} == {RefusalReason.LIMIT}
+
+
+def test_records_of_what_is_not_read_are_limited_also_for_files_in_turn() -> None:
+    collection = Collection(lambda _: None)
+    for number in range(10 * MAX_ENTRIES):
+        collection.refuse("a", RefusalReason.NAME, f"{number}/Cargo.toml")
+    assert MAX_ENTRIES < len(collection.refused) <= MAX_ENTRIES + MAX_FILES
+    assert collection.refused[-1].reason is RefusalReason.LIMIT

@@ -4,11 +4,15 @@ import io
 import re
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 
+from devtools.host_speed import slowness
 from sandbox.dependencies import rust_steps as steps
+from sandbox.dependencies.cargo_manifest import MAX_WISHES, read_cargo_manifests
+from sandbox.dependencies.collection import MAX_LOOKS, Collection
 from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.layers import LayerPackage
@@ -152,6 +156,30 @@ def test_the_members_of_a_pattern_are_left_to_a_lock_file() -> None:
 def test_a_project_without_crates_of_a_registry_needs_no_layer(toml: str) -> None:
     assert plan(toml=toml) is None
     assert plan(lock=locked("a")) is None, "without a manifest it is no project"
+
+
+def test_s188_folders_that_manifests_name_are_read_in_a_time_that_grows_with_their_number() -> None:
+    """Each of a few manifests names thousands of folders that are not there."""
+    manifest = b"[dependencies]\n" + b"".join(b'a%d={path="b%d"}\n' % (number, number) for number in range(10_000))
+    files = {"Cargo.toml": manifest, **{f"b{number}/Cargo.toml": manifest for number in range(12)}}
+    collection = Collection(files.get)
+    began = time.process_time()
+    assert read_cargo_manifests(collection) == ()
+    assert time.process_time() - began < 15 * slowness()  # 110 s when each folder was compared with all others
+    assert RefusalReason.LIMIT in {entry.reason for entry in collection.refused}
+    assert len(collection.files) <= MAX_LOOKS + 1
+
+
+def test_s188_what_manifests_ask_for_is_limited() -> None:
+    """A list of features that thousands of tables inherit is copied for each of them."""
+    features = ",\n".join(f'"f{number}"' for number in range(1_000))
+    tables = "".join(f"[target.t{number}.dependencies]\na.workspace = true\n" for number in range(200))
+    inherited = f'[workspace]\n[workspace.dependencies.a]\nversion = "1"\nfeatures = [\n{features}]\n{tables}'
+    many = "[dependencies]\n" + "".join(f'a{number} = "1"\n' for number in range(5_000))
+    for text, most in ((inherited, 1), (many, MAX_WISHES)):
+        collection = Collection({"Cargo.toml": text.encode()}.get)
+        assert len(read_cargo_manifests(collection)) == most
+        assert {entry.reason for entry in collection.refused} == {RefusalReason.LIMIT}
 
 
 def test_checksums_of_the_first_lock_format_are_found() -> None:

@@ -65,6 +65,14 @@ def test_a_link_in_place_of_the_tree_is_refused(tmp_path: Path, target: str) -> 
     assert raised.value.code is ErrorCode.POLICY_VIOLATION
 
 
+def test_a_tree_that_the_guest_deleted_or_replaced_by_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for name in ("missing", "file"):
+        with pytest.raises(SandboxError) as raised:
+            seal_tree(tmp_path / name, US)
+        assert raised.value.code is ErrorCode.POLICY_VIOLATION
+
+
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_what_is_no_plain_file_is_refused(tmp_path: Path, kind: str) -> None:
     tree = tmp_path / "tree"

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from devtools.host_speed import slowness
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.openat2 import openat2, require_openat2
 from sandbox.files.tree import WorktreeFiles, sha256_of
@@ -464,6 +465,30 @@ def test_a_write_below_a_file_is_refused_in_words(root: Path, files: WorktreeFil
     with refused(ErrorCode.NOT_FOUND, ErrorCode.UNSAFE_PATH, ErrorCode.CONFLICT):
         write(files, "f/x")
     assert (root / "f").read_bytes() == b"x"
+
+
+def test_h23_a_directory_of_any_depth_is_removed_and_no_link_is_followed(root: Path, files: WorktreeFiles) -> None:
+    (root / "kept").mkdir()
+    (root / "kept" / "f").write_bytes(b"x")
+    (root / "deep").mkdir()
+    (root / "deep" / "way").symlink_to(root / "kept")
+    here = Path.cwd()
+    os.chdir(root / "deep")
+    try:
+        for _ in range(1200):
+            Path("d").mkdir()
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+    try:
+        files.remove_directory(RepoPath("deep"))
+    finally:
+        remove_tree(root / "deep")  # pytest could not remove it
+    (root / "way").symlink_to(root / "kept")
+    with pytest.raises(SandboxError):
+        files.remove_directory(RepoPath("way"))
+    assert sorted(path.name for path in root.iterdir() if path.name in {"deep", "kept", "way"}) == ["kept", "way"]
+    assert (root / "kept" / "f").read_bytes() == b"x"
 
 
 def test_removing_takes_the_directories_it_empties_and_no_others(root: Path, files: WorktreeFiles) -> None:

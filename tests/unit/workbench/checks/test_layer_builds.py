@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,8 @@ from sandbox.dependencies.layer_plan import ABSENT, UNFIT, LayerPlan
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 from sandbox.models.dependencies import RefusalReason
+from sandbox.models.layers import LayerPackage
+from sandbox.workbench.checks import layer_builds
 from sandbox.workbench.checks.layer_builds import list_lacking, require_installed
 
 
@@ -39,3 +43,50 @@ def test_what_a_fetch_left_out_is_named_if_the_project_asks_for_it(tmp_path: Pat
         ("@s/three@^2.0.0", RefusalReason.ABSENT),
         ("one@1", RefusalReason.UNFIT),
     ]
+
+
+def test_a_directory_in_place_of_a_list_is_no_list(tmp_path: Path) -> None:
+    """Code of a package runs where the lists are. A directory can be opened, but not as a stream."""
+    (tmp_path / ABSENT).mkdir()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert list_lacking(tmp_path, LayerPlan({}, wanted=("one@1",))) == ()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def _with_link(path: Path) -> None:
+    path.mkdir()
+    (path / "one").symlink_to("/etc/passwd")
+
+
+def _with_pipe(path: Path) -> None:
+    path.mkdir()
+    os.mkfifo(path / "one")
+
+
+REPLACED: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: None,
+    "file": lambda path: path.write_text("x"),
+    "link": lambda path: path.symlink_to("/etc"),
+    "directory": lambda path: (path / "one").mkdir(parents=True),
+    "link inside": _with_link,
+    "pipe inside": _with_pipe,
+}
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_a_fetch_without_a_folder_of_archives_is_refused(kind: str, tmp_path: Path) -> None:
+    REPLACED[kind](tmp_path / "archives")
+    (tmp_path / "target").mkdir()
+    steps: Any = SimpleNamespace(may_be_empty=False, describe=LayerPackage)
+    with pytest.raises(SandboxError) as raised:
+        layer_builds._take_archives(tmp_path / "archives", tmp_path / "target", steps)
+    assert raised.value.code is ErrorCode.POLICY_VIOLATION
+    assert list((tmp_path / "target").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["missing", "link", "directory"])
+def test_a_fetch_that_does_not_say_what_it_chose_is_refused(kind: str, tmp_path: Path) -> None:
+    REPLACED[kind](tmp_path / "selection.txt")
+    with pytest.raises(SandboxError) as raised:
+        layer_builds._read_selection(tmp_path / "selection.txt")
+    assert raised.value.code is ErrorCode.POLICY_VIOLATION

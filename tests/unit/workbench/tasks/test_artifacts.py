@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
+from sandbox.files import artifact_copy
+from sandbox.files.tree import WorktreeFiles
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -70,3 +74,33 @@ def test_files_of_the_fork_are_not_replaced(desk: Desk) -> None:
     fork = desk.workbench.fork_task(desk.task.id, with_artifacts=True)
     assert (desk.worktree(fork) / "kept.so").read_bytes() == b"changed\n"
     assert [c.path for c in desk.workbench.status(fork.id).changes] == ["kept.so"]
+
+
+def test_on_a_full_disk_a_fork_has_no_half_of_a_file_and_the_caller_learns_of_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a disk takes a part of the bytes of a write, and only the next one fails."""
+    for path in ("a.o", "b.o", "c.o"):
+        build(desk, path, b"x" * 3000)
+    left = 4000
+
+    def write(fd: int, data: bytes) -> int:
+        nonlocal left
+        if not left:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = real_write(fd, data[:left])
+        left -= taken
+        return taken
+
+    def share(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    real_write = os.write
+    root = desk.worktree(desk.workbench.fork_task(desk.task.id))
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(fcntl, "ioctl", share)
+    with WorktreeFiles(desk.root) as source, WorktreeFiles(root) as target, refused(ErrorCode.QUOTA_EXCEEDED):
+        artifact_copy.copy_artifacts(
+            source, target, artifact_copy.find_artifacts(source, lambda path: path.endswith(b".o")), None
+        )
+    assert {path.name: path.stat().st_size for path in root.glob("*.o")} == {"a.o": 3000}
