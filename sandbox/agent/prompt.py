@@ -11,6 +11,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from sandbox.agent.agent import Agent
+from sandbox.agent.protocol_permission import is_permitted, permit_request
 from sandbox.agent.tools import TOOLS
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check
@@ -96,23 +97,29 @@ async def list_prompts(
 
 
 async def get_prompt(
-    agent: Agent, _context: ServerRequestContext[Any, Any], params: types.GetPromptRequestParams
+    agent: Agent, context: ServerRequestContext[Any, Any], params: types.GetPromptRequestParams
 ) -> types.GetPromptResult:
-    """The text, with the checks of `owner` if given. Raises: `MCPError` for an unknown name or owner."""
+    """The text, with the checks of `owner` if given. What other tools tell of it is left out without their permission.
+
+    Raises: `MCPError` for an unknown name or owner, and without permission to list checks.
+    """
     if params.name != NAME:
         raise MCPError(types.INVALID_PARAMS, f"There is no prompt '{one_line(params.name[:100])}'")
     owner = (params.arguments or {}).get("owner")
     text = TEXT
     if owner:
-        text += await anyio.to_thread.run_sync(_describe_owner, agent.workbench, owner, limiter=agent.reading_threads)
+        allowed = permit_request(agent, context, "space_repo_list_checks", "argument")
+        text += await anyio.to_thread.run_sync(_describe_owner, allowed, owner, limiter=agent.reading_threads)
     message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
     return types.GetPromptResult(description="How to work on repositories with these tools", messages=[message])
 
 
-def _describe_owner(workbench: Workbench, owner: str) -> str:
+def _describe_owner(agent: Agent, owner: str) -> str:
+    workbench = agent.workbench
+    others = {"space_repo_impact": _describe_impact, "space_repo_read_file": _name_rules}
     try:
         checks = _describe_checks(workbench, owner) + _describe_launch(workbench.launch_check(owner))
-        return checks + _describe_impact(workbench, owner) + _name_rules(workbench, owner)
+        return checks + "".join(show(workbench, owner) for tool, show in others.items() if is_permitted(agent, tool))
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
 

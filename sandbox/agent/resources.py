@@ -1,4 +1,7 @@
-"""MCP resources: a task's journal, the output of its checks, the active policies. Text only, bounded, neutralised."""
+"""MCP resources: a task's journal, the output of its checks, the active policies. Text only, bounded, neutralised.
+
+What tells of a task needs the permission of the tool that shows the same; the policies need none.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.json_lines import neutralise_values
+from sandbox.agent.protocol_permission import permit_request
 from sandbox.errors import SandboxError
 from sandbox.shipped_files import find_resources
 from sandbox.text import neutralise, one_line
@@ -33,6 +37,8 @@ _POLICIES = ("approvals", "commit", "container", "paths")
 _LOG = re.compile(r"sandbox://tasks/([a-z0-9-]{1,64})/runs/([a-z0-9-]{1,64})/(stdout|stderr)")
 _JOURNAL = re.compile(r"sandbox://tasks/([a-z0-9-]{1,64})/journal")
 _POLICY = re.compile(r"sandbox://policies/([a-z]{1,20})")
+_TOOLS = {_LOG: "space_repo_read_log", _JOURNAL: "space_repo_status"}
+"""The tool of which a resource needs the permission."""
 
 
 async def list_resources(
@@ -66,11 +72,16 @@ async def list_templates(
 
 
 async def read_resource(
-    agent: Agent, _context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
+    agent: Agent, context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
 ) -> types.ReadResourceResult:
-    """Read one resource, in a thread of agents: persons have others. Raises: `MCPError` for an unknown one."""
+    """Read one resource, in a thread of agents: persons have others. Raises: `MCPError` for an unknown one, and for one
+    of a tool that this server does not have, or that the policy does not allow without a question.
+    """
     uri = str(params.uri)
     threads = agent.threads if _POLICY.fullmatch(uri) else agent.reading_threads
+    for pattern, tool in _TOOLS.items():
+        if pattern.fullmatch(uri):
+            agent = permit_request(agent, context, tool, "resource")
     try:
         text = await anyio.to_thread.run_sync(_reader_for(agent.workbench, agent.home, uri), limiter=threads)
     except SandboxError as error:

@@ -32,7 +32,7 @@ from pydantic import BaseModel
 from sandbox.agent import approval, mcp_tasks, prompt, resources
 from sandbox.agent.agent import Agent
 from sandbox.agent.outputs import WaitRunResult
-from sandbox.agent.permission import permit_without_asking
+from sandbox.agent.protocol_permission import permit_request
 from sandbox.agent.results import add_losses, failure, success
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.schemas import input_schema, result_schema
@@ -102,7 +102,7 @@ def make_server(agent: Agent) -> Server[Any]:
 
 
 async def _get_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
-    allowed = _permit_without_asking(agent, context, WAIT_RUN)
+    allowed = permit_request(agent, context, WAIT_RUN, "task")
 
     def answer(run: BackgroundRun) -> types.CallToolResult:
         return success(TOOLS[WAIT_RUN], build_answer(run, WaitRunResult), agent.budget_bytes)
@@ -112,19 +112,9 @@ async def _get_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParam
 
 
 async def _cancel_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParams) -> dict[str, Any]:
-    allowed = _permit_without_asking(agent, context, STOP_RUN)
+    allowed = permit_request(agent, context, STOP_RUN, "task")
     work = partial(mcp_tasks.cancel_task, allowed.workbench, params.task_id)
     return await anyio.to_thread.run_sync(work, limiter=agent.check_threads)
-
-
-def _permit_without_asking(agent: Agent, context: _Context, name: str) -> Agent:
-    """A protocol request needs the permission of the tool it replaces. Raises: `MCPError`."""
-    try:
-        if not agent.offers(TOOLS[name].preset):
-            raise SandboxError(ErrorCode.NOT_FOUND, "There is no such task")
-        return agent.for_call(context).with_permission(permit_without_asking(agent, TOOLS[name]))
-    except SandboxError as error:
-        raise MCPError(types.INVALID_REQUEST, one_line(f"{error.brief}. {error.hint}")) from error
 
 
 async def _update_task(_context: _Context, _params: mcp_tasks.UpdateParams) -> dict[str, Any]:

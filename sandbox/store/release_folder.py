@@ -114,20 +114,20 @@ class Releases:
                 _remove(folder)
 
     def publish(self, staged: Path, manifest: ReleaseManifest) -> str:
-        """Make a complete directory a release and return its name: the tree. A release of the same candidate is kept
-        as it is; one of another candidate of this tree is replaced, unless it is in use.
+        """Make a complete directory a release and return its name: the tree. A release of the same candidate with the
+        same files is kept as it is; one of another candidate or build of this tree is replaced, unless it is in use.
 
         Raises: `conflict` when it is in use, or was before.
         """
         name, target = manifest.tree, self.folder / manifest.tree
         known = self.read_manifest(name) if target.is_dir() else None
-        if known is not None and known.key == manifest.key:
+        if known is not None and (known.key, known.files) == (manifest.key, manifest.files):
             return name
         if name in {self._state.current, self._state.previous}:
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"Another release of tree {name[:12]} is in use",
-                details="It was built with another image, policy or launch definition.",
+                details="It was built with another image, policy or launch definition, or its build gave other files.",
                 hint="Commit a change, or roll back first.",
             )
         if target.exists():

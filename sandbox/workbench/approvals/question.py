@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sandbox.approvals import AgentCall
 from sandbox.egress.registries import find_registries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
-from sandbox.git.scratch_trees import compute_tree_id
 from sandbox.models import Change, DiffFile, Repository, Task, TaskOptions
+from sandbox.models.releases import ReleaseManifest
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_path, note_ascii, spell_out
 from sandbox.workbench.approvals import chosen_profile
@@ -25,6 +26,7 @@ from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.tasks import lifecycle, status
+from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, describe_record, join_state
 from sandbox.workbench.tasks.left_out_paths import find_clean_state
 from sandbox.workbench.tasks.lifecycle import compare_task
 
@@ -46,24 +48,52 @@ _CLEANED = (
 
 
 def find_target_state(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> str:
-    """The state that a call acts on: the commit for tools that send, clean or fetch packages, else the working tree.
-    Of a choice of a profile it is a digest of what that changes.
+    """The state that a call acts on: the commit for tools that send, clean or fetch packages, else the working tree;
+    with all that the question shows of the task beside its arguments (`approved_state`). Of a choice of a profile it is
+    a digest of what that changes.
 
     A clean does not use the working tree, because that may be too large to read, or missing: see `find_clean_state`.
+    Raises: for a promotion as `promote.find_promotable`.
     """
     if task_id is None:
         return _find_state_without_task(services, tool, arguments)
-    task = find_task(services.home, task_id, allow_closed=True)
+    return _look_at_task(services, tool, arguments, find_task(services.home, task_id, allow_closed=True)).state
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What a call on a task acts on. `describe`: the lines of the question about it, from the same reading as `state`:
+    a change between two readings would show one state, and bind another.
+    """
+
+    state: str
+    describe: Callable[[], Sequence[str]]
+
+
+def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], task: Task) -> _Target:
     choice = chosen_profile.read_choice(tool, arguments, task.repo_id)
     chosen = chosen_profile.digest_choice(services, choice) if choice else ""
     if choice and arguments.get("snapshot") is not None:  # the task's files do not matter, and may be gone
-        return chosen
+        return _Target(chosen, lambda: [_describe_repository(find_repository(services.home, task.repo_id))])
+    about = _describe_branch(services, tool, task)
     if tool == CLEANING:
-        return find_clean_state(services, task, arguments.get("without", ()))
-    if tool in SENDING or tool in {PREPARING, PROMOTING}:
-        return task.head_commit
+        state = find_clean_state(services, task, arguments.get("without", ()))
+        return _Target(state, lambda: [*about, *_CLEANED])
+    if tool in SENDING:
+        tree_gate = gate.TreeGate(services, task)
+        return _Target(push.find_send_state(tree_gate), lambda: [*about, *_sending_lines(tool, tree_gate)])
+    if tool == PROMOTING:
+        found = promote.find_promotable(services, task.id)
+        current = promote.read_releases(services, task.id).current
+        state = promote.find_promotion_state(services, task.id, found, current)
+        return _Target(state, lambda: [*about, *_promotion_lines(found.manifest, current)])
+    if tool == PREPARING:
+        state = join_state(task.head_commit, describe_record(services.home, task))
+        return _Target(state, lambda: [*about, *_package_lines(services, task.id)])
     with compare_task(services, task) as opened:
-        return f"{compute_tree_id(opened.git, task.head_commit, opened.changes.tree)} {chosen}".rstrip()
+        changes = status.build_status(opened).changes
+        state = lifecycle.find_working_state(services, opened, chosen)
+    return _Target(state, lambda: [*about, *_changed_lines(services, task, changes)])
 
 
 def _find_state_without_task(services: Services, tool: str, arguments: Mapping[str, Any]) -> str:
@@ -71,7 +101,8 @@ def _find_state_without_task(services: Services, tool: str, arguments: Mapping[s
     if choice := chosen_profile.read_choice(tool, arguments, repo_id):
         return chosen_profile.digest_choice(services, choice)
     if tool == PREPARING and repo_id is not None:
-        return find_owner_tree(services, repo_id)[1].commit
+        commit = find_owner_tree(services, repo_id)[1].commit
+        return join_state(commit, describe_owner(services.home, repo_id))
     return ""
 
 
@@ -112,24 +143,27 @@ def require_possible(services: Services, tool: str, arguments: Mapping[str, Any]
         lifecycle.require_closable(services, task, delete=delete, discard=discard)
 
 
-def build_question(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> tuple[str, ...]:
-    """The complete question, as lines. Raises: `quota_exceeded` when it is too long to be read by a person."""
+def build_question(services: Services, call: AgentCall) -> tuple[str, ...]:
+    """The complete question, as lines. Raises: `quota_exceeded` when it is too long to be read by a person; `conflict`
+    when the state of the call is no longer the one that the question is about.
+    """
+    tool, arguments, task_id = call.tool, call.arguments, call.task_id
     repo_id = arguments.get("repo_id")
     lines = [f"An agent wants to call {tool}"]
     lines += [line for name, value in arguments.items() if value is not None for line in _argument_lines(name, value)]
     if task_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
         choice = chosen_profile.read_choice(tool, arguments, task.repo_id)
-        if choice and arguments.get("snapshot") is not None:
-            lines.append(_describe_repository(find_repository(services.home, task.repo_id)))
-        else:
-            lines += _about_task(services, tool, task)
+        target = _look_at_task(services, tool, arguments, task)
+        _require_state_of(call, target.state)
+        lines += target.describe()
         lines += chosen_profile.describe_choice(services, choice) if choice else ()
     elif tool == CLEANING:  # a task of a cluster, which is one of the arguments
         lines += _CLEANED
     elif repo_id is not None:
         choice = chosen_profile.read_choice(tool, arguments, repo_id)
         lines += _about_repository(services, tool, find_repository(services.home, repo_id), choice)
+        _require_state_of(call, _find_state_without_task(services, tool, arguments))
     size = sum(map(len, lines))
     if len(lines) > MOST_LINES or size > MOST_CHARS:
         raise SandboxError(
@@ -139,6 +173,14 @@ def build_question(services: Services, tool: str, arguments: Mapping[str, Any], 
             hint="Split the work into calls with fewer files, or let a person run the command.",
         )
     return tuple(lines)
+
+
+def _require_state_of(call: AgentCall, state: str) -> None:
+    """Raises: `conflict`."""
+    if call.state != state:
+        raise SandboxError(
+            ErrorCode.CONFLICT, f"What {call.tool} would act on changed while a person was to be asked", hint=ASK_AGAIN
+        )
 
 
 def _describe_repository(repository: Repository) -> str:
@@ -161,47 +203,42 @@ def _about_repository(
     return []
 
 
-def _about_task(services: Services, tool: str, task: Task) -> list[str]:
-    repository = find_repository(services.home, task.repo_id)
+def _describe_branch(services: Services, tool: str, task: Task) -> list[str]:
     about = [
-        _describe_repository(repository),
+        _describe_repository(find_repository(services.home, task.repo_id)),
         f"branch: {spell_out(task.branch)}, commit {task.head_commit[:12]}",
     ]
     if task.profile is not None:
         about.append(f"profile: {spell_out(task.profile)}, chosen for this task")
     if tool == OPENING:
         about.append(f"pull request: into {spell_out(task.base_branch)}")
-    if tool in SENDING:
-        sent = status.list_committed_files(services.repositories, task)
-        about.append(_verification_line(services, task))
-        rule = services.policies.approvals.find_diff_rule(tool)
-        reasons = find_reasons_to_ask(services, task, rule) if rule else ()
-        return [
-            *about,
-            *(f"asked because: {spell_out(reason)}" for reason in reasons),
-            *_file_lines("sends", sent),
-            *_risk_lines(services.policies, task, sent),
-            *_intermediate_lines(services.repositories, services.policies, task, sent),
-        ]
-    if tool == CLEANING:
-        return [*about, *_CLEANED]
-    if tool == PROMOTING:
-        return [*about, *_promotion_lines(services, task)]
-    if tool == PREPARING:
-        return [*about, *_package_lines(services, task.id)]
-    changes = status.read_status(services, task.id).changes
-    return [*about, *_file_lines("uncommitted", changes), *_risk_lines(services.policies, task, changes)]
+    return about
 
 
-def _promotion_lines(services: Services, task: Task) -> list[str]:
+def _sending_lines(tool: str, tree_gate: gate.TreeGate) -> Iterator[str]:
+    services, task = tree_gate.services, tree_gate.task
+    sent = status.list_committed_files(services.repositories, task)
+    rule = services.policies.approvals.find_diff_rule(tool)
+    reasons = find_reasons_to_ask(services, task, rule) if rule else ()
+    yield _verification_line(tree_gate)
+    yield from (f"asked because: {spell_out(reason)}" for reason in reasons)
+    yield from _file_lines("sends", sent)
+    yield from _risk_lines(services.policies, task, sent)
+    yield from _intermediate_lines(services.repositories, services.policies, task, sent)
+
+
+def _changed_lines(services: Services, task: Task, changes: Sequence[Change]) -> list[str]:
+    return [*_file_lines("uncommitted", changes), *_risk_lines(services.policies, task, changes)]
+
+
+def _promotion_lines(manifest: ReleaseManifest, current: str) -> list[str]:
     """What would be in use instead of what; whatever starts `current` runs it on this host."""
-    found = promote.find_promotable(services, task.id).manifest
-    size = sum(file.size for file in found.files)
+    size = sum(file.size for file in manifest.files)
     return [
-        f"puts in use on this host: tree {found.tree}, {len(found.files)} file(s), {size} bytes",
-        f"instead of: {promote.read_releases(services, task.id).current or 'no release'}",
-        f"built and probed in image {found.image_digest}, run {found.run_id}",
-        *(f"program: {_spell_out_path(file.path)} {file.sha256}" for file in found.files if file.executable),
+        f"puts in use on this host: tree {manifest.tree}, {len(manifest.files)} file(s), {size} bytes",
+        f"instead of: {current or 'no release'}",
+        f"built and probed in image {manifest.image_digest}, run {manifest.run_id}",
+        *(f"program: {_spell_out_path(file.path)} {file.sha256}" for file in manifest.files if file.executable),
     ]
 
 
@@ -226,9 +263,8 @@ def _find_missing(services: Services, owner_id: str) -> tuple[MissingLayer, ...]
     return tuple(missing for part in profile.parts for missing in find_missing_layers(services, part, tree))
 
 
-def _verification_line(services: Services, task: Task) -> str:
+def _verification_line(tree_gate: gate.TreeGate) -> str:
     """Whether all checks passed on the commit in clean rooms."""
-    tree_gate = gate.TreeGate(services, task)
     if not tree_gate.profile.checks:
         return f"verified: no, the profile '{tree_gate.profile.full_name}' has no checks"
     known = tree_gate.try_verdicts()

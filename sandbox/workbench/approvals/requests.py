@@ -18,7 +18,9 @@ from sandbox.store import approvals as store
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task, not_found_error
 from sandbox.workbench.approvals import chosen_profile, question
+from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.delivery import push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 
 LOCK = "approvals"
@@ -67,7 +69,8 @@ def is_allowed_by_diff(services: Services, call: AgentCall) -> bool:
     if rule is None or call.task_id is None:
         return False
     task = find_task(services.home, call.task_id)
-    return task.head_commit == call.state and not find_reasons_to_ask(services, task, rule)
+    is_same = push.find_send_state(TreeGate(services, task)) == call.state
+    return is_same and not find_reasons_to_ask(services, task, rule)
 
 
 def take(services: Services, call: AgentCall) -> Approval | None:
@@ -98,10 +101,10 @@ def ask(services: Services, call: AgentCall) -> Approval:
     """Ask a person about a call. While a question is open, it is returned again.
 
     Raises: `approval_denied` when the call was denied and the denial has not expired; `quota_exceeded` for too many or
-    too long questions; as `require_possible`.
+    too long questions; `conflict` when its state has changed by now; as `require_possible`.
     """
     question.require_possible(services, call.tool, call.arguments, call.task_id)
-    lines = question.build_question(services, call.tool, call.arguments, call.task_id)
+    lines = question.build_question(services, call)
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
         known = _list_live(services.home, now)

@@ -17,7 +17,7 @@ from sandbox.workbench.checks.layers import build_layers, find_owner_tree
 from sandbox.workbench.checks.manifests import plan_layer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.unused_layers import remove_layer
-from sandbox.workbench.tasks.approved_state import require_approved
+from sandbox.workbench.tasks.approved_state import describe_owner, require_approved_state
 
 if TYPE_CHECKING:
     from sandbox.dependencies import bill_of_materials
@@ -51,8 +51,12 @@ def write_bill_of_materials(services: Services, key: str) -> str:
 
 
 def require_commit(services: Services, owner_id: str, expected_commit: str | None) -> None:
-    """Raises: as `find_owner_tree`; `conflict` if its commit is not `expected_commit`."""
-    require_approved("commit", find_owner_tree(services, owner_id)[1].commit, expected_commit)
+    """Raises: as `find_owner_tree`; `conflict` if its commit is not `expected_commit`, or its state if that is one."""
+    _require_approved(services, owner_id, find_owner_tree(services, owner_id)[1].commit, expected_commit)
+
+
+def _require_approved(services: Services, owner_id: str, commit: str, approved: str | None) -> None:
+    require_approved_state("commit", commit, approved, lambda _: describe_owner(services.home, owner_id))
 
 
 def build_for_owner(
@@ -64,7 +68,7 @@ def build_for_owner(
     Raises: as `find_owner_tree` and `build_layers`; `conflict` for another commit than the expected one.
     """
     profile, tree = find_owner_tree(services, owner_id)
-    require_approved("commit", tree.commit, expected_commit)
+    _require_approved(services, owner_id, tree.commit, expected_commit)
     store, owners = LayerStore(services.home), _Owners(services.home)
     built = [
         layer

@@ -28,6 +28,7 @@ from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import bind_launch
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, join_state, require_approved_state
 
 LOOK_S = 0.25
 _CHUNK = 1 << 20
@@ -108,12 +109,14 @@ def promote(
     """Make the candidate of the last commit the release in use, and wait until it is confirmed or switched back, for at
     most `wait_s` seconds. A thread of this controller goes on waiting after that.
 
-    Raises: as `find_promotable`; `stale_hash` when the commit is not the one that was approved; `conflict` while
-    another promotion waits for its confirmation; `unsafe_path`, `quota_exceeded`, `internal` for changed artifacts.
+    `expected_commit`: the commit that was approved, or the state of `find_promotion_state`. Raises: as
+    `find_promotable`; `stale_hash` for another commit; `conflict` for other artifacts than those that were approved, or
+    another release in use, and while another promotion waits for its confirmation; `unsafe_path`, `quota_exceeded`,
+    `internal` for changed artifacts.
     """
     found = find_promotable(services, owner_id)
     manifest = found.manifest
-    if expected_commit is not None and found.commit != expected_commit:
+    if expected_commit is not None and found.commit != expected_commit.partition(" ")[0]:
         raise SandboxError(
             ErrorCode.STALE_HASH, "The task has another commit than the one that was approved", hint="Ask again."
         )
@@ -122,8 +125,12 @@ def promote(
     with services.disk.admit(Writer.CHECKOUT, size), open_releases(services.home, repo_id) as releases:
         releases.settle()
         _require_none_pending(releases)
+        current = releases.state.current
+        require_approved_state(
+            "commit", found.commit, expected_commit, lambda _: _find_facts(services, owner_id, found, current)
+        )
         with releases.staged() as staged:
-            _copy(found, staged)
+            _copy_kept(services, found, staged)
             name = releases.publish(staged, manifest)
         if name == releases.state.current:
             return releases.state
@@ -131,6 +138,35 @@ def promote(
     if wait_s is not None:
         _watch(services, repo_id)
     return wait_for_confirmation(services, repo_id, wait_s, cancelled)
+
+
+def find_promotion_state(services: Services, owner_id: str, found: Promotable, current: str) -> str:
+    """What a person approves about a promotion: the commit, the whole manifest with the digest of each file, and the
+    release in use, whose name is `current`. Raises: as `describe_owner`.
+    """
+    return join_state(found.commit, _find_facts(services, owner_id, found, current))
+
+
+def _find_facts(services: Services, owner_id: str, found: Promotable, current: str) -> dict[str, str | bool | None]:
+    """A candidate is found by what its verdict is bound to, and one tree can be built twice: with other files."""
+    manifest = hashlib.sha256(found.manifest.model_dump_json().encode()).hexdigest()
+    return {**describe_owner(services.home, owner_id), "artifacts": manifest, "instead_of": current}
+
+
+def _copy_kept(services: Services, found: Promotable, staged: Path) -> None:
+    """As `_copy`. Raises: also `conflict` when another run of the candidate replaced the files meanwhile."""
+    manifest = found.manifest
+    try:
+        _copy(found, staged)
+    except (SandboxError, OSError) as error:
+        now = find_candidate(services.home, manifest.repo_id, manifest.key)
+        if now is not None and now[1] == manifest:
+            raise
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"Another run replaced the artifacts of the candidate of tree {manifest.tree[:12]}, or removed them",
+            hint=ASK_AGAIN,
+        ) from error
 
 
 def _require_none_pending(releases: Releases) -> None:

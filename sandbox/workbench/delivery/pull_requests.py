@@ -29,7 +29,6 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import description, push, request_receipts, secret_scan
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge, require_forge, unsupported_forge
 from sandbox.workbench.tasks import lifecycle
-from sandbox.workbench.tasks.approved_state import require_approved
 
 if TYPE_CHECKING:
     from sandbox.forges import body
@@ -61,29 +60,31 @@ def open_pull_request(
 ) -> PullRequest:
     """Push the task's last commit and open a pull request for its branch, or update the existing one.
 
-    The whole operation is about one commit; a new commit in between is `conflict`. `expected_commit`: the approved
-    commit. Raises: as `push`; `invalid_input`, `forge_unsupported`, `auth_failed`, and as a forge.
+    The whole operation is about one commit on one base; another one in between is `conflict`. `expected_commit`: the
+    approved commit, or the state of `push.find_send_state`. Raises: as `push`; `invalid_input`, `forge_unsupported`,
+    `auth_failed`, and as a forge.
     """
     task = find_task(services.home, task_id)
-    require_approved("commit", task.head_commit, expected_commit)
+    tree_gate = TreeGate(services, task)
+    push.require_approved_send(tree_gate, expected_commit)
+    begun = push.describe_send(services, task)  # what the proposal is about
     remote = services.remotes.parse(find_repository(services.home, task.repo_id).remote_url)
     require_openable(services, task, remote)
     project = find_project(services.remotes, remote) if has_forge(remote) else None
-    tree_gate = TreeGate(services, task)
     if announce is not None:
         announce(push.describe_delivery(tree_gate, options.step))
     receipt = request_receipts.sign_receipt(tree_gate) if project is not None else None
     facts = _gather_facts(tree_gate, options, receipt)
     proposal = _build_proposal(tree_gate, facts, options, project)  # checks gate and texts before anything is sent
     if project is None:
-        _, page = push.push_with_page(services, task_id, task.head_commit)
+        _, page = push.push_with_page(services, task_id, begun)
         raise unsupported_forge(remote, task.branch, task.base_branch, page)
     with connect_forge(remote, project) as forge:
-        pushed, _ = push.push_with_page(services, task_id, task.head_commit, forge=forge)
+        push.push_with_page(services, task_id, begun, forge=forge)
         if receipt is not None:
             request_receipts.push_receipt(services, task.repo_id, receipt)
         with lifecycle.lock_task(services, task_id) as task:
-            require_approved("commit", task.head_commit, pushed.commit)
+            push.require_approved_send(TreeGate(services, task), begun)
             pull = _PullRequestOpener(services, forge, project.credential, task, proposal).open_or_update()
             _save_state(services.home, task, pull)
             return pull

@@ -26,7 +26,7 @@ from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.ready_requests import require_open_if_ready, require_same_base
 from sandbox.workbench.delivery.secret_scan import require_no_secret
-from sandbox.workbench.tasks.approved_state import require_approved
+from sandbox.workbench.tasks.approved_state import Facts, describe_record, join_state, require_approved_state
 from sandbox.workbench.tasks.branch_names import is_branch_of
 from sandbox.workbench.tasks.lifecycle import lock_task
 
@@ -38,7 +38,7 @@ def push(
     services: Services, task_id: str, expected_commit: str | None = None, announce: AnnounceDelivery | None = None
 ) -> PushResult:
     """Push the task's commit to its branch on the remote and verify that it arrived. `expected_commit`: the approved
-    commit. Branch and commit messages are searched for secrets before.
+    commit, or the state of `find_send_state`. Branch and commit messages are searched for secrets before.
 
     Raises: before the remote is contacted: `not_found`, `conflict`, `policy_violation`, `nothing_to_commit`,
     `quota_exceeded`, `auth_failed` (a keyring does not answer), `gate_closed`; before a commit is sent: `gate_closed`
@@ -61,13 +61,13 @@ def push_with_page(
     `forge`: the remote's forge, if the caller is connected to it.
     """
     with lock_task(services, task_id) as task:
-        require_approved("commit", task.head_commit, expected_commit)
-        _, git = services.repositories.open(task.repo_id)
-        remote = require_sendable(services, task_id, task)
-        _require_no_secret(services, git, task)
         # The caller may have asked the gate before. Only this answer counts: verdicts, image and profile may have
         # changed since, and the lock keeps the commit that is sent the one that was checked.
         tree_gate = TreeGate(services, task)
+        require_approved_send(tree_gate, expected_commit)
+        _, git = services.repositories.open(task.repo_id)
+        remote = require_sendable(services, task_id, task)
+        _require_no_secret(services, git, task)
         _require_gate(tree_gate, announce)
         before = _find_last_pushed(services.remotes, remote, git, task)
         # Without `before` the push succeeds only if it makes the branch, which then has no pull request yet. A push of
@@ -80,6 +80,31 @@ def push_with_page(
         _save_pushed(services.home, task)
         forced = _is_forced(git, before, task.head_commit)
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
+
+
+_VERIFIED = "verified"
+
+
+def find_send_state(tree_gate: TreeGate) -> str:
+    """What a person approves about a push or pull request: the commit, where it goes, what its files are compared with,
+    and whether it is verified. Raises: `not_found`; as `TreeGate.try_verdicts`.
+    """
+    return join_state(tree_gate.task.head_commit, _find_facts(tree_gate, {_VERIFIED: None}))
+
+
+def describe_send(services: Services, task: Task) -> str:
+    """As `find_send_state`, without a look at verdicts."""
+    return join_state(task.head_commit, describe_record(services.home, task))
+
+
+def require_approved_send(tree_gate: TreeGate, approved: str | None) -> None:
+    """`approved`: what `find_send_state` or `describe_send` returned, or a commit; None: any. Raises: `conflict`."""
+    require_approved_state("commit", tree_gate.task.head_commit, approved, lambda asked: _find_facts(tree_gate, asked))
+
+
+def _find_facts(tree_gate: TreeGate, asked: Facts) -> Facts:
+    verified = {_VERIFIED: tree_gate.try_verdicts().verified is True} if _VERIFIED in asked else {}
+    return describe_record(tree_gate.services.home, tree_gate.task, **verified)
 
 
 def _require_no_secret(services: Services, git: Git, task: Task) -> None:

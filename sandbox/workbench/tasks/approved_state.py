@@ -1,8 +1,82 @@
-"""Make sure that an operation acts on the state that was approved: the same commit, the same tree."""
+"""Make sure that an operation acts on the state that was approved: the same commit or tree, and the same facts.
+
+Theory. A question shows more than what a commit or tree says: the branch that a pull request goes into, the commit that
+the files are compared with, the remote. A sync changes the first two, and neither the tree nor the commit. So what a
+person approves is a text: the id of the commit or tree, a space, and as JSON all facts that the question shows. It is a
+part of the call's fingerprint, and compared again by the operation itself, under its lock. An id alone, as a program
+gives it, is compared alone.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Task
+from sandbox.store.home import Home
+from sandbox.store.records import find_repository, find_task
+
+Facts = Mapping[str, str | bool | None]
+
+ASK_AGAIN = "Make the call again: a person is then asked about the state of now."
+_SHOWN_CHARS = 200
+
+
+def describe_record(home: Home, task: Task, **more: str | bool | None) -> Facts:
+    """What questions show of a task's record and of its repository, and `more`. Raises: `not_found`."""
+    return {
+        "remote": find_repository(home, task.repo_id).remote_url,
+        "branch": task.branch,
+        "head_commit": task.head_commit,
+        "base_branch": task.base_branch,
+        "base_commit": task.base_commit,
+        "profile": task.profile,
+        **more,
+    }
+
+
+def describe_owner(home: Home, owner_id: str) -> Facts:
+    """As `describe_record`, of a task, or of a repository's default branch.
+
+    Raises: `not_found`; `conflict` for a closed task.
+    """
+    if owner_id.startswith("task-"):
+        return describe_record(home, find_task(home, owner_id))
+    repository = find_repository(home, owner_id)
+    return {"remote": repository.remote_url, "branch": repository.default_branch}
+
+
+def join_state(target: str, facts: Facts) -> str:
+    """The text that is approved. `target`: the id of a commit or tree."""
+    return f"{target} {json.dumps(facts, sort_keys=True, separators=(',', ':'))}"
+
+
+def require_approved_state(what: str, target: str, approved: str | None, find_facts: Callable[[Facts], Facts]) -> None:
+    """As `require_approved`, also for a text of `join_state`: each fact in it must be as it is now.
+
+    `find_facts`: the facts of now; it is called with those that were approved. Raises: `conflict`.
+    """
+    wanted, _, text = (approved or "").partition(" ")
+    require_approved(what, target, wanted or None)
+    if not text:
+        return
+    asked: Facts = json.loads(text)
+    found = find_facts(asked)
+    changed = [name for name in asked if asked[name] != found.get(name)]
+    if changed:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"What was approved has changed: {', '.join(changed)}",
+            details="\n".join(
+                f"{name}: approved {_show(asked[name])}, now {_show(found.get(name))}" for name in changed
+            ),
+            hint=ASK_AGAIN,
+        )
+
+
+def _show(value: str | bool | None) -> str:
+    return ascii(value)[:_SHOWN_CHARS]
 
 
 def require_approved(what: str, actual: str, approved: str | None) -> None:

@@ -25,7 +25,7 @@ from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner, release_user
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.tasks.approved_state import require_approved
+from sandbox.workbench.tasks.approved_state import Facts, describe_record, join_state, require_approved_state
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch, require_branch_words
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.only_copies import WorkRef
@@ -334,11 +334,37 @@ def _open_base(services: Services, task: Task, without: Sequence[str], known: Ta
     return known.git, known_rules.rules_of_facts(home, policies, task, known.facts, without)
 
 
-def require_approved_tree(opened: TaskComparison, approved: str | None) -> None:
-    """`approved`: the tree of the working state that a person approved; None: any. Raises: `conflict`."""
+PROFILE_CHOICE = "profile_choice"
+"""A fact of the state: the digest of what a chosen profile changes."""
+
+
+def find_working_state(services: Services, opened: TaskComparison, profile_choice: str = "") -> str:
+    """What a person approves about the working state of a task: its tree, and what the question shows of its record."""
+    more = {PROFILE_CHOICE: profile_choice} if profile_choice else {}
+    return join_state(_compute_tree(opened), describe_record(services.home, opened.task, **more))
+
+
+def require_approved_tree(services: Services, opened: TaskComparison, approved: str | None) -> None:
+    """`approved`: the working state that a person approved, or the id of its tree; None: any. Raises: `conflict`."""
+    if approved is None:
+        return
+
+    def find_facts(asked: Facts) -> Facts:
+        known = {name: asked[name] for name in asked if name == PROFILE_CHOICE}  # of profiles, not of the task
+        return {**describe_record(services.home, opened.task), **known}
+
+    require_approved_state("tree", _compute_tree(opened), approved, find_facts)
+
+
+def require_approved_task(services: Services, task: Task, approved: str | None) -> None:
+    """As `require_approved_tree`, for an operation that does not read the working state itself."""
     if approved is not None:
-        tree = compute_tree_id(opened.git, opened.task.head_commit, opened.changes.tree)
-        require_approved("tree", tree, approved)
+        with compare_task(services, task) as opened:
+            require_approved_tree(services, opened, approved)
+
+
+def _compute_tree(opened: TaskComparison) -> str:
+    return compute_tree_id(opened.git, opened.task.head_commit, opened.changes.tree)
 
 
 def close_task(
@@ -355,9 +381,7 @@ def close_task(
         services.home.spare_mark(task_id).unlink(missing_ok=True)
         task = find_task(services.home, task_id, allow_closed=True)
         site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
-        if expected_tree is not None:
-            with compare_task(services, task) as opened:
-                require_approved_tree(opened, expected_tree)
+        require_approved_task(services, task, expected_tree)
         without_files = is_without_files(task, site)
         require_closable(services, task, delete=delete, discard=discard)
         if delete and without_files:

@@ -198,7 +198,7 @@ def restore_state(services: Services, task_id: str, state: str, expected_tree: s
     with lock_task(services, task_id) as task:
         with compare_task(services, task) as opened:
             require_writable_disk(services.home, task)
-            require_approved_tree(opened, expected_tree)
+            require_approved_tree(services, opened, expected_tree)
             target = _find_target_tree(opened.git, task, state)
             previous = keep_snapshot(services, opened, _BEFORE_RESTORE)
             left_out = opened.changes.rejected

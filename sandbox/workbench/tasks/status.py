@@ -194,7 +194,7 @@ def commit_task(
         shown = _list_changes(opened)
         require_sources(services.policies, services.settings, opened.changes, shown, allow)
         _require_pointers(opened, allow)
-        require_approved_tree(opened, expected_tree)  # before the objects of the commit are stored
+        require_approved_tree(services, opened, expected_tree)  # before the objects of the commit are stored
         git = opened.git
         now, who = datetime.now(UTC), commit_identity.choose_identity(services.settings, services.git_operator)
         text = commit_identity.add_commit_trailers(services.settings, cleaned, task.id, who)

@@ -103,7 +103,7 @@ def sync_task(
         _require_usable(services, repository, git, task, goal)
         fetch_whole_tree(services, repository, git, base)
         with compare_task(services, task) as opened:
-            require_approved_tree(opened, expected_tree)
+            require_approved_tree(services, opened, expected_tree)
             if objects.is_ancestor(git, goal.commit, task.head_commit):
                 if not is_published_except(git, task.base_commit, ALL_BRANCHES):
                     return _move_base(services, task, goal)
@@ -176,7 +176,7 @@ def checkout_task(
         _require_no_own_commits(git, task, goal)
         _require_usable(services, repository, git, task, goal)
         with compare_task(services, task) as opened:
-            require_approved_tree(opened, expected_tree)
+            require_approved_tree(services, opened, expected_tree)
             require_writable_disk(services.home, task)
             previous = _keep_changes(services, opened)
             ours = previous.tree if previous else objects.tree_of(git, task.head_commit)

@@ -27,11 +27,14 @@ from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.models import Actor, FileContent, JournalEntry, SearchHit, SearchResult, SearchSkipped, TaskOptions
+from sandbox.store.home import Home
+from sandbox.store.records import save_run
 from sandbox.workbench import Workbench
 from sandbox.workbench.approvals import question
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.long_journal import START, make_entry, write_journal
+from tests.unit.receipt_samples import made_run
 
 GENERATIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 BOOTSTRAP = {"space_repo_clone", "space_repo_fetch", "space_repo_list", "space_agent_request_tool_approval"}
@@ -514,6 +517,89 @@ def test_the_policy_denies_even_for_trusted_automation(desk: Desk) -> None:
 
     with Workbench(desk.home, environ={}) as workbench:
         talk(Agent(workbench, desk.home, "auto"), session)
+
+
+POLICIES = {
+    "denied": '[risk]\nfilesystem-read = "deny"\n',
+    "asked": '[risk]\nfilesystem-read = "ask"\n',
+    "allowed": "",
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_s195_what_the_policy_does_not_allow_is_no_resource_and_in_no_prompt(desk: Desk, policy: str) -> None:
+    """Control: with the shipped policy the same requests succeed."""
+    run = keep_log(desk)
+    (desk.home / "policies").mkdir()
+    (desk.home / "policies" / "approvals.toml").write_text(POLICIES[policy])
+
+    async def session(client: Client) -> None:
+        for uri, said in {
+            f"sandbox://tasks/{desk.task.id}/runs/{run}/stdout": "what the check printed",
+            f"sandbox://tasks/{desk.task.id}/journal": '"create"',
+        }.items():
+            if policy == "allowed":
+                assert said in (await client.read_resource(uri)).contents[0].model_dump()["text"]
+                continue
+            with pytest.raises(MCPError, match=r"was not approved|has to approve"):
+                await client.read_resource(uri)
+        await client.read_resource("sandbox://policies/approvals")
+        await client.get_prompt("repository-workbench")
+        if policy == "allowed":
+            await client.get_prompt("repository-workbench", {"owner": desk.task.id})
+        else:
+            with pytest.raises(MCPError, match=r"was not approved|has to approve"):
+                await client.get_prompt("repository-workbench", {"owner": desk.task.id})
+
+    with Workbench(desk.home, environ={}) as workbench:
+        talk(Agent(workbench, desk.home, "policy"), session)
+
+
+@pytest.mark.parametrize("tool", ["space_repo_impact", "space_repo_read_file"])
+def test_s195_a_prompt_tells_nothing_of_a_denied_tool(desk: Desk, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+    """Control: without the denial it does."""
+    said = {"space_repo_impact": "_describe_impact", "space_repo_read_file": "_name_rules"}[tool]
+    monkeypatch.setattr(prompt, said, lambda *_: "told of the task")
+
+    async def ask(client: Client) -> None:
+        found = await client.get_prompt("repository-workbench", {"owner": desk.task.id})
+        texts.append(found.messages[0].content.model_dump()["text"])
+
+    texts: list[str] = []
+    (desk.home / "policies").mkdir()
+    for policy in ("", f'[tools]\n{tool} = "deny"\n'):
+        (desk.home / "policies" / "approvals.toml").write_text(policy)
+        with Workbench(desk.home, environ={}) as workbench:
+            talk(Agent(workbench, desk.home, "policy"), ask)
+    assert ["told of the task" in text for text in texts] == [True, False]
+
+
+def test_s195_a_server_has_no_resources_of_tools_that_it_was_started_without(desk: Desk) -> None:
+    """Control: with the tools of checks the log is read."""
+    run = keep_log(desk)
+    uris = [f"sandbox://tasks/{desk.task.id}/runs/{run}/stdout", f"sandbox://tasks/{desk.task.id}/journal"]
+
+    async def read(client: Client) -> None:
+        for uri in uris:
+            try:
+                found.append((await client.read_resource(uri)).contents[0].model_dump()["text"])
+            except MCPError as error:
+                found.append(str(error))
+
+    found: list[str] = []
+    for preset in (Preset.EDIT, Preset.DISCOVER, Preset.CHECK):
+        talk(agent_of(desk, presets=frozenset({preset})), read)
+    absent = "There is no such resource"
+    assert [absent in text for text in found] == [True, True, True, False, False, True]
+
+
+def keep_log(desk: Desk) -> str:
+    """A run of the task with output on stdout."""
+    home, run_id = Home(desk.home), f"run-{'a' * 32}"
+    home.logs(desk.task.id).mkdir(parents=True, exist_ok=True)
+    save_run(home, desk.task.id, made_run("test", run_id=run_id, task_id=desk.task.id))
+    (home.logs(desk.task.id) / f"{run_id}.stdout").write_bytes(b"what the check printed\n")
+    return run_id
 
 
 # --- results

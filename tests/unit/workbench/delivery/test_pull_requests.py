@@ -17,12 +17,16 @@ from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
 from sandbox.forges.forge import Project, Proposal, PullWithText
 from sandbox.forges.table import ForgeRow
-from sandbox.models import Host, PullRequest, PullState, Task
+from sandbox.models import Host, PullRequest, PullState, Task, TaskOptions
+from sandbox.store.home import Home
+from sandbox.store.records import save_repository, save_task
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks import gate
-from sandbox.workbench.delivery import pull_requests, ready_requests
+from sandbox.workbench.delivery import pull_requests, push, ready_requests
 from tests.unit.conftest import Upstream, refused
 from tests.unit.store.test_verdicts import made as run_made
+
+PUSH, OPEN_PR = "space_repo_push", "space_repo_open_pr"
 
 
 @dataclass
@@ -169,6 +173,95 @@ def test_what_is_ready_by_now_gets_no_unverified_tree(bench: Bench) -> None:
         with refused(ErrorCode.GATE_CLOSED):
             workbench.push(bench.task.id)
     assert bench.upstream.oid(bench.task.branch) == before
+
+
+def begin_at_a_request(bench: Bench, workbench: Workbench) -> str:
+    """A task with a commit of its own that began as at a pull request: at a commit on no branch of the remote, so that
+    `production`, an old branch, has nothing that it lacks.
+    """
+    bench.upstream.git("branch", "production")
+    bench.upstream.write("f", b"two\n")
+    bench.upstream.commit()
+    workbench.update_repository(bench.task.repo_id)
+    options = TaskOptions(workspace_kind="tree")
+    theirs = workbench.create_task(bench.task.repo_id, "of a stranger", options=options)
+    workbench.write_file(theirs.id, "g", "of a stranger\n", None)
+    request = workbench.commit(theirs.id, "theirs").commit
+    task = workbench.create_task(bench.task.repo_id, "ours", request, options=options)
+    save_task(Home(bench.home), task.model_copy(update={"base_branch": "main"}))  # as `find_start` says of a request
+    workbench.write_file(task.id, "h", "mine\n", None)
+    workbench.commit(task.id, "mine")
+    return task.id
+
+
+def test_s192_an_approved_pull_request_goes_into_no_other_branch(bench: Bench) -> None:
+    """A sync onto the old branch moves the base of the task, and neither a file nor the commit."""
+    with bench.workbench("none") as workbench:
+        task_id = begin_at_a_request(bench, workbench)
+        ask = {"task_id": task_id, "title": "T", "body": None, "draft": True}
+        call = workbench.approval_call(OPEN_PR, ask)
+        asked = workbench.request_approval(call)
+        assert "pull request: into main" in asked.question
+        workbench.answer_approval(asked.id, approved=True, by="a person")
+        before = workbench.task(task_id)
+        workbench.sync_task(task_id, "production")
+        moved = workbench.task(task_id)
+        assert (moved.head_commit, moved.base_branch) == (before.head_commit, "production"), "the attack"
+        assert not workbench.use_approval(workbench.approval_call(OPEN_PR, ask))
+        for send in (workbench.open_pull_request, workbench.push):
+            with refused(ErrorCode.CONFLICT) as caught:
+                send(task_id, expected_commit=call.state)
+            assert "base_branch: approved 'main', now 'production'" in caught.value.details
+        assert bench.forge.pull is None
+        save_task(Home(bench.home), before)
+        assert workbench.use_approval(workbench.approval_call(OPEN_PR, ask)), "the control: the base that was approved"
+        assert workbench.open_pull_request(task_id, "T", expected_commit=call.state).base == "main"
+
+
+@pytest.mark.parametrize("step", ["push_with_page", "connect_forge"])
+def test_s192_a_base_that_is_moved_during_the_call_gets_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Control: without the sync the same call opens a pull request."""
+    with bench.workbench("none") as workbench:
+        task_id = begin_at_a_request(bench, workbench)
+        state = workbench.approval_call(OPEN_PR, {"task_id": task_id, "title": "T"}).state
+        owner = push if step == "push_with_page" else pull_requests
+        real, before = getattr(owner, step), workbench.task(task_id)
+
+        def sync_first(*arguments: Any, **options: Any) -> Any:
+            workbench.sync_task(task_id, "production")
+            return real(*arguments, **options)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, step, sync_first)
+            with refused(ErrorCode.CONFLICT) as caught:
+                workbench.open_pull_request(task_id, "T", expected_commit=state)
+        assert "base_branch" in caught.value.brief
+        assert bench.forge.pull is None
+        save_task(Home(bench.home), before)
+        assert workbench.open_pull_request(task_id, "T", expected_commit=state).base == "main"
+
+
+def test_s192_what_the_question_says_of_the_verdicts_and_the_remote_is_approved_with_it(bench: Bench) -> None:
+    """Control: with both as they were the call is the approved one."""
+    with bench.workbench("none") as workbench:
+        bench.forge.verified = True
+        call = workbench.approval_call(PUSH, {"task_id": bench.task.id})
+        asked = workbench.request_approval(call)
+        workbench.answer_approval(asked.id, approved=True, by="a person")
+        bench.forge.verified = False
+        assert not workbench.use_approval(workbench.approval_call(PUSH, {"task_id": bench.task.id}))
+        with refused(ErrorCode.CONFLICT):
+            workbench.push(bench.task.id, expected_commit=call.state)
+        bench.forge.verified = True
+        home, repository = Home(bench.home), workbench.repository(bench.task.repo_id)
+        save_repository(home, repository.model_copy(update={"remote_url": "https://github.com/o/other"}))
+        with refused(ErrorCode.CONFLICT):
+            workbench.push(bench.task.id, expected_commit=call.state)
+        save_repository(home, repository)
+        assert workbench.use_approval(workbench.approval_call(PUSH, {"task_id": bench.task.id}))
+        workbench.push(bench.task.id, expected_commit=call.state)
 
 
 def test_a_pull_request_with_another_base_than_the_task_gets_nothing(bench: Bench) -> None:

@@ -97,7 +97,7 @@ def test_a_commit_after_looks_is_complete_and_can_be_sent(desk: Desk) -> None:
         look(bench, task)
     state = approvable_state(desk)
     made = bench.commit(task, "a change", expected_tree=state)
-    assert made.tree == state
+    assert made.tree == state.split(" ")[0]
     require_complete(desk)
     bench.push(task)
     assert desk.upstream.git("cat-file", "blob", f"{made.commit}:new/file") == content
