@@ -320,5 +320,5 @@ def _report_error(error: SandboxError, invocation: Invocation) -> int:
         for line in neutralise(error.details).splitlines()[-40:]:  # may hold file names and output of a guest
             click.echo(f"  {line}", err=True)
         if error.hint:
-            click.echo(f"{click.style('hint', fg='cyan')}  {error.hint}", err=True, color=_choose_color())
+            click.echo(f"{click.style('hint', fg='cyan')}  {neutralise(error.hint)}", err=True, color=_choose_color())
     return _EXIT_CODES.get(error.code, _INFRASTRUCTURE)

@@ -15,6 +15,7 @@ from sandbox.cli.layer_tables import show_prepared
 from sandbox.cli.terminal import StatusLine
 from sandbox.cli.verdicts import note_uncommitted, show_runs
 from sandbox.models import BackgroundRun, Verdict
+from sandbox.text import one_line
 
 if TYPE_CHECKING:
     from sandbox.workbench import Workbench
@@ -94,7 +95,7 @@ def show_background_run(found: BackgroundRun) -> None:
     if found.state == "running":
         click.echo(f"{found.run_id}  {_progress(found)}")
         for line in found.last_lines:
-            click.echo(f"      {line}")
+            click.echo(f"      {one_line(line)}")
         note(f"The run continues in the background. Wait for it: sandbox check wait {found.run_id}")
         return
     if found.operation == "layers-build":

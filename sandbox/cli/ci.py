@@ -21,6 +21,7 @@ from sandbox.cli.reports.findings import ReportedFailure, find_failures
 from sandbox.cli.reports.markdown import write_markdown
 from sandbox.cli.reports.report_data import ReportData, tails_of
 from sandbox.cli.reports.report_files import write_outputs
+from sandbox.cli.streams import drawing
 from sandbox.models import CheckRun
 
 Echo = Callable[[str], None]
@@ -116,9 +117,13 @@ def detect_ci(environ: Mapping[str, str], *, to_stderr: bool) -> GitHubActions |
         stream.write(text + "\n")
         stream.flush()
 
+    def echo_sections(text: str) -> None:
+        with drawing(stream):
+            echo(text)
+
     if environ.get("GITHUB_ACTIONS") == "true":
         return GitHubActions(environ, echo)
-    return GitLabCi(echo) if environ.get("GITLAB_CI") == "true" else None
+    return GitLabCi(echo_sections) if environ.get("GITLAB_CI") == "true" else None
 
 
 def current_ci(*, to_stderr: bool) -> GitHubActions | GitLabCi | None:

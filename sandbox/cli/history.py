@@ -124,7 +124,7 @@ def log(
         return
     with invocation.workbench() as workbench:
         found = workbench.run_log(owner_id, run_id, f"service-{service}" if service else stream, raw=raw)
-    invocation.emit(found, lambda: _show(found))
+    invocation.emit(found, lambda: _show(found, raw=raw))
     if found.stream == "stdout" and not found.total_bytes:
         other = f"sandbox check log {owner_id} {found.run_id} --stream stderr"
         note(f"The run wrote no output to stdout. For stderr: {invocation.add_home(other)}")
@@ -144,9 +144,9 @@ def _print_lines(
 
 
 def _show_lines(found: LogLines) -> None:
-    click.echo(found.content or "", nl=False)
+    click.echo(neutralise(found.content or ""), nl=False)
     for match in found.matches or ():
-        click.echo(f"{match.line}: {match.text}{' [cut]' if match.cut else ''}")
+        click.echo(f"{match.line}: {one_line(match.text)}{' [cut]' if match.cut else ''}")
     if found.matches is not None:
         number = len(found.matches)
         note(f"{number:,} of {found.total_lines:,} lines match{_STOPPED.get(found.stopped_by or '', '')}")
@@ -166,12 +166,14 @@ _STOPPED = {
 }
 
 
-def _show(found: RunLog) -> None:
-    if found.encoding == "base64":
+def _show(found: RunLog, *, raw: bool) -> None:
+    """`raw`: whether the exact bytes were asked for; else what came is neutralised, whichever way it came."""
+    if raw and found.encoding == "base64":
         sys.stdout.flush()
         sys.stdout.buffer.write(base64.b64decode(found.content))
         sys.stdout.buffer.flush()
     else:
-        click.echo(found.content, nl=not found.content.endswith("\n") and bool(found.content))
+        content = neutralise(found.content)
+        click.echo(content, nl=not content.endswith("\n") and bool(content))
     if found.truncated:
         note(f"The run wrote {found.total_bytes:,} bytes; the middle was dropped.")

@@ -212,8 +212,11 @@ def note(text: str) -> None:
 def show_table(headers: list[str], rows: list[list[str]]) -> None:
     """Print a table on stdout: on a terminal no wider than it; elsewhere plain, aligned and complete.
 
-    The caller neutralises guest text.
+    Cells are neutralised here, too: a column may hold what a worker, an engine or a forge said (S194).
     """
+    from sandbox.text import one_line  # noqa: PLC0415 - lazy, see above
+
+    rows = [[one_line(cell) for cell in row] for row in rows]
     if is_interactive(sys.stdout):
         from sandbox.cli.tables import print_table  # noqa: PLC0415 - lazy, see above
 

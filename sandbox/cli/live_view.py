@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sandbox.cli.streams import drawing
 from sandbox.cli.terminal import is_interactive
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ def show_live(draw: Callable[[], RenderableType], interval_s: float) -> None:
     from sandbox.cli.tables import make_console  # noqa: PLC0415 - as above
 
     try:
-        with _read_keys() as quit_within, Live(console=make_console(), screen=True, auto_refresh=False) as live:
+        with (
+            drawing(sys.stdout),
+            _read_keys() as quit_within,
+            Live(console=make_console(), screen=True, auto_refresh=False) as live,
+        ):
             while True:
                 live.update(draw(), refresh=True)
                 if quit_within(interval_s):

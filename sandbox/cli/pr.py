@@ -10,7 +10,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_examples
 from sandbox.models import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
-from sandbox.text import one_line
+from sandbox.text import neutralise, one_line
 
 _COLORS = {CiState.PASS: "green", CiState.FAIL: "red", CiState.PENDING: "yellow"}
 _FAILED, _CONFLICT = 1, 4
@@ -71,7 +71,7 @@ def _read_text(source: Path) -> str:
 
 def _show_opened(pull: PullRequest, task_id: str) -> None:
     kind = "draft" if pull.draft else "ready"
-    click.echo(f"{'opened' if pull.created else 'kept'} {kind} {pull.url}")
+    click.echo(f"{'opened' if pull.created else 'kept'} {kind} {one_line(pull.url)}")
     click.echo(f"  {one_line(pull.head)} -> {one_line(pull.base)}, at {pull.head_commit[:12]}")
     note(add_home(f"next: sandbox pr status {task_id} --watch"))
 
@@ -114,19 +114,19 @@ def _print_progress(found: PullRequestStatus) -> None:
 
 
 def _show(found: PullRequestStatus) -> None:
-    click.echo(f"{found.url}  {found.state.value}{', draft' if found.draft else ''}")
+    click.echo(f"{one_line(found.url)}  {found.state.value}{', draft' if found.draft else ''}")
     click.echo(f"  verdict {found.verdict.value}, of {found.head_commit[:12]}")
     if not found.current:
         click.echo("  its head is not the task's last commit: push again, or wait until the forge shows the push")
     for check in found.checks:
         _show_check(check)
     if found.unseen:
-        note(found.unseen)
+        note(one_line(found.unseen))
 
 
 def _show_check(check: CiCheck) -> None:
     state = click.style(f"{check.state.value:<7}", fg=_COLORS[check.state])
-    said = f" ({check.said})" if check.said not in {"", "success", check.state.value} else ""
-    click.echo(f"  {state} {check.name}{said}  {check.url or ''}".rstrip())
-    for line in check.excerpt.splitlines():
+    said = f" ({one_line(check.said)})" if check.said not in {"", "success", check.state.value} else ""
+    click.echo(f"  {state} {one_line(check.name)}{said}  {one_line(check.url or '')}".rstrip())
+    for line in neutralise(check.excerpt).splitlines():
         click.echo(f"      | {line}")

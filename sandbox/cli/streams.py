@@ -3,6 +3,8 @@
 - A closed descriptor is opened on `/dev/null`. Else the next file opened gets its number, and children write to it.
 - Output is dropped after its reader has ended (`| head`): a run that passed has passed even if its summary was not
   read. click would end the process with 1, which means that a check did not pass.
+- Text has no terminal sequence but those that set colors: each command neutralises what a guest, a worker or a forge
+  said where it prints it, and this holds if one field was forgotten (S194). Bytes that were asked for are exact.
 - A result that cannot be written (a full disk) is an error at the end. Progress that cannot be written is not.
 """
 
@@ -11,14 +13,44 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from sandbox.cli.terminal import StatusLine
+from sandbox.lazy_pattern import lazy_pattern
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
+
+
+# What sets colors stays, and the ends of lines.
+_CONTROLS = lazy_pattern(r"(\x1b\[[0-9;]{0,32}m|\r\n)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class TextStream(io.TextIOWrapper):
+    """Replaces control characters in what is written as text, unless `lets_through`."""
+
+    lets_through = False
+
+    def write(self, text: str, /) -> int:
+        super().write(text if self.lets_through else _CONTROLS.sub(lambda found: found[1] or "\ufffd", text))
+        return len(text)
+
+
+@contextmanager
+def drawing(stream: TextIO) -> Iterator[None]:
+    """What is written in the body may move the cursor. It has no text of others but what is neutralised."""
+    if not isinstance(stream, TextStream):
+        yield
+        return
+    before, stream.lets_through = stream.lets_through, True
+    try:
+        yield
+    finally:
+        stream.lets_through = before
 
 
 class GuardedStream(io.FileIO):
@@ -65,7 +97,7 @@ def _open_if_closed(descriptor: int) -> None:
 
 def _text_stream(output: GuardedStream, replaced: TextIO | None) -> TextIO:
     """A text stream like the interpreter's, which is None if its descriptor was closed."""
-    return io.TextIOWrapper(
+    return TextStream(
         io.BufferedWriter(output),
         encoding=replaced.encoding if replaced else "utf-8",
         errors=replaced.errors if replaced else "backslashreplace",

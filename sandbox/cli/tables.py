@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sandbox.cli.terminal import uses_color
+from sandbox.text import one_line
 
 _COLORED_COLUMNS = frozenset({"VERDICT", "STATUS", "STATE", "RESULT"})
 _COLORS = {
@@ -47,4 +48,4 @@ def make_console() -> Console:
 
 def _cell(header: str, text: str) -> Text:
     style = _COLORS.get(text, _DEFAULT_COLORS.get(header, "")) if header in _COLORED_COLUMNS else ""
-    return Text(text, style, no_wrap=True, overflow="ellipsis")
+    return Text(one_line(text), style, no_wrap=True, overflow="ellipsis")

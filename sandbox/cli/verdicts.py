@@ -21,7 +21,7 @@ from sandbox.cli.run_explanations import explain, likely_cause
 from sandbox.cli.terminal import StatusLine
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Check, CheckRun, Report, TestFailure, Verdict, Verification
-from sandbox.text import DisplayDecoder, one_line
+from sandbox.text import DisplayDecoder, neutralise, one_line
 from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
@@ -199,7 +199,7 @@ def list_failed(report: Report, run_id: str) -> list[str]:
 
 def _show_tails(run: CheckRun) -> None:
     for name, text in (("stdout", run.stdout_tail), ("stderr", run.stderr_tail)):
-        lines = text.splitlines()
+        lines = neutralise(text).splitlines()
         for line in (*_find_first_error(lines[:-_TAIL_LINES]), *lines[-_TAIL_LINES:]):
             click.echo(f"      {name} | {line}")
 

@@ -10,7 +10,7 @@ from sandbox.cli.invocation import Invocation, event_options, note, to_json
 from sandbox.cli.run_explanations import explain
 from sandbox.cli.verdicts import describe_run, verdict_text
 from sandbox.models import TaskEventKind
-from sandbox.text import one_line
+from sandbox.text import neutralise, one_line
 
 if TYPE_CHECKING:
     from sandbox.models import JournalEntry, TaskEvent
@@ -46,7 +46,7 @@ def _show(event: TaskEvent) -> None:
     at = f"{event.at.astimezone():%H:%M:%S}"
     check = one_line(event.check_id or event.run_id or "")
     if event.kind is TaskEventKind.OUTPUT:
-        for line in (event.text or "").splitlines():
+        for line in neutralise(event.text or "").splitlines():
             click.echo(f"{click.style(f'{check} |', dim=True)} {line}")
     elif event.operation is not None:
         click.echo(f"{at}  {_describe_operation(event.operation)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 
 from pydantic import ValidationError
@@ -9,7 +10,9 @@ from pydantic import ValidationError
 from sandbox.cluster.task_queues import LOSS
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import LogLines, RunLog
 from sandbox.models.operations import OperationAnswer, Placement, TaskOperation
+from sandbox.text import neutralise, one_line
 
 _WORKER = "worker-[0-9a-f]{16}"
 _LOSS = re.compile(re.escape(LOSS).replace(r"\{worker\}", _WORKER).replace(r"\{successor\}", _WORKER))
@@ -50,6 +53,34 @@ def read_placement(document: object) -> Placement:
 def _describe_loss(said: str) -> str:
     """What a workflow says; any worker may have made it say something else, for which there are general words."""
     return said if _LOSS.fullmatch(said) else _OTHER_LOSS
+
+
+def make_log_safe(found: object) -> object:
+    """A value that a worker answered; the text of a log is neutralised again, for a worker may not have (S194).
+
+    Raises: `internal` for bytes of a log that are no base64.
+    """
+    if isinstance(found, LogLines):
+        matches = found.matches and tuple(one.model_copy(update={"text": one_line(one.text)}) for one in found.matches)
+        content = found.content and neutralise(found.content)
+        return found.model_copy(update={"matches": matches, "content": content})
+    if not isinstance(found, RunLog):
+        return found
+    if found.encoding == "utf-8":
+        return found.model_copy(update={"content": neutralise(found.content)})
+    try:
+        base64.b64decode(found.content, validate=True)
+    except ValueError as error:
+        raise unreadable_answer_error("a worker", f"The log is no base64: {error}.") from error
+    return found
+
+
+def check_encoding(found: RunLog, *, raw: bool) -> RunLog:
+    """The log as it was asked for: exact bytes would be written to a terminal. Raises: `internal` for the other one."""
+    wanted = "base64" if raw else "utf-8"
+    if found.encoding != wanted:
+        raise unreadable_answer_error("a worker", f"The log was asked for as {wanted}, and came as {found.encoding}.")
+    return found
 
 
 def unreadable_answer_error(worker: str, details: str) -> SandboxError:

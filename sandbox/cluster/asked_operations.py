@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from sandbox.cluster.answers import unreadable_answer_error
+from sandbox.cluster.answers import make_log_safe, unreadable_answer_error
 from sandbox.cluster.dispatcher import ALL_PLACES_S, Dispatcher, make_closed_error
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
@@ -21,6 +21,7 @@ from sandbox.models.explorations import Exploration
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.store.placed_tasks import PlacedRun
+from sandbox.text import neutralise, one_line
 
 CANCELLED_EVERY_S = 0.25
 """How often a request is asked whether it was cancelled."""
@@ -188,20 +189,23 @@ def read_value(answer: OperationAnswer, kind: type[_ResultT]) -> _ResultT:
     """
     raise_for_error(answer)
     try:
-        return TypeAdapter(kind).validate_python(answer.value, extra="ignore")
+        found = TypeAdapter(kind).validate_python(answer.value, extra="ignore")
     except ValidationError as error:
         raise unreadable_answer_error(answer.worker, describe_errors(error)) from error
+    return cast(_ResultT, make_log_safe(found))
 
 
 def raise_for_error(answer: OperationAnswer) -> None:
-    """Raises: the error of an answer that has one; as `internal` if it has a code that this version does not know."""
+    """Raises: the error of an answer that has one; as `internal` if it has a code that this version does not know. Its
+    texts are safe to show: a worker may have put terminal sequences into them (S194).
+    """
     if answer.error is not None:
         found = answer.error
         raise SandboxError(
             ErrorCode(found.code) if found.code in _CODES else ErrorCode.INTERNAL,
-            found.brief,
-            details=found.details,
-            hint=found.hint,
+            one_line(found.brief),
+            details=neutralise(found.details),
+            hint=neutralise(found.hint),
             reason=found.reason,
             data=found.data,
         )

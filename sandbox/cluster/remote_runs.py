@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from sandbox.cluster.answers import unreadable_answer_error
+from sandbox.cluster.answers import check_encoding, unreadable_answer_error
 from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere
 from sandbox.cluster.remote_progress import MOST_NEW, Questions, follow_task
 from sandbox.cluster.windows import MOST_ITEMS, ArtifactWindow, Page, collect_artifact, collect_pages
@@ -58,7 +58,7 @@ class RemoteRuns(TasksElsewhere):
             task_id, OperationName.RUN_LOG, {"run_id": wanted, "stream": stream, "raw": raw}, RunLog
         )
         placed_tasks.note_runs(self._services.home, task_id, [found.run_id])
-        return found
+        return check_encoding(found, raw=raw)
 
     @elsewhere
     def read_log(self, run_id: str, query: LogQuery | None = None) -> LogLines:

@@ -22,7 +22,9 @@ class CallsInProgress:
         self._is_cut_off = False
 
     def counting(self, app: ASGIApp) -> ASGIApp:
-        """The application, with its calls counted."""
+        """The application, with its calls counted. It stands behind the guard: a request without the token could hang,
+        and the upgrade would wait for it.
+        """
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             if not _is_call(scope):

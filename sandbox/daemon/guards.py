@@ -5,6 +5,9 @@ little there, and are replaced. At TCP anybody on this host may connect, and a b
 attacker controls can lead to 127.0.0.1 (DNS rebinding), and a page of another origin can send requests. So every
 request must name our address as its host, and no other origin; then it needs the token of agents, the session of a
 person, or, for `/metrics` alone, the token of those who watch the service.
+
+What is open to more than agents and persons can only be read: a request with a body is refused before its body is
+awaited, which a stranger could withhold (S193).
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from collections.abc import Callable, Sequence
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sandbox.agent.transports.timeouts import ADMITTED
+
 RIGHTS = "sandbox.rights"
 """Key of a request's scope: `user`, `token`, `person` (a browser's session), `metrics`, or `none`."""
 
@@ -23,6 +28,7 @@ METRICS = "/metrics"
 
 OPEN_PATHS = frozenset({"/healthz", "/login", "/static/style.css", "/static/live.js", "/static/icon.svg"})
 """What needs no token: it does not depend on the home, or has a secret of its own."""
+_READ_ONLY_PATHS = OPEN_PATHS | {METRICS}
 _CLOSE = {"connection": "close"}
 _WRONG_HOST = PlainTextResponse("This host is not served here.\n", 421, _CLOSE)
 _WRONG_ORIGIN = PlainTextResponse("Requests of other origins are refused.\n", 403, _CLOSE)
@@ -34,6 +40,8 @@ _NO_TOKEN = PlainTextResponse(
     {"www-authenticate": "Bearer", **_CLOSE},
 )
 _ONLY_METRICS = PlainTextResponse(f"The token of this request opens {METRICS} only.\n", 403, _CLOSE)
+_NOT_READ = PlainTextResponse("This path can only be read: send GET.\n", 405, {"allow": "GET, HEAD", **_CLOSE})
+_NO_BODY = PlainTextResponse("A request to this path has no body.\n", 413, _CLOSE)
 _REPLACED = {b"host", b"origin"}
 
 
@@ -77,12 +85,14 @@ class Network:
             await _WRONG_HOST(scope, receive, send)
         elif any(origin not in self._origins for origin in _values(scope, b"origin")):
             await _WRONG_ORIGIN(scope, receive, send)
-        elif self._may_ask(rights := self._find_rights(scope), scope["path"]):
-            await self._app({**scope, RIGHTS: rights}, receive, send)
-        elif rights == "metrics":
-            await _ONLY_METRICS(scope, receive, send)
+        elif not self._may_ask(rights := self._find_rights(scope), scope["path"]):
+            await (_ONLY_METRICS if rights == "metrics" else _NO_TOKEN)(scope, receive, send)
+        elif (refusal := _refuse_more_than_reading(scope)) is not None:
+            await refusal(scope, receive, send)
         else:
-            await _NO_TOKEN(scope, receive, send)
+            if rights in {"token", "person"}:
+                scope[ADMITTED] = True
+            await self._app({**scope, RIGHTS: rights}, receive, send)
 
     @staticmethod
     def _may_ask(rights: str, path: str) -> bool:
@@ -97,6 +107,17 @@ class Network:
         if self._is_person(scope):
             return "person"
         return "metrics" if _is_same(given, self._metrics_token) else "none"
+
+
+def _refuse_more_than_reading(scope: Scope) -> PlainTextResponse | None:
+    """The answer to a request that does not just read a path that can only be read."""
+    if scope["path"] not in _READ_ONLY_PATHS:
+        return None
+    if scope["method"] not in {"GET", "HEAD"}:
+        return _NOT_READ
+    lengths = _values(scope, b"content-length")
+    has_body = any(int(length) for length in lengths) or _values(scope, b"transfer-encoding")  # h11 read the numbers
+    return _NO_BODY if has_body else None
 
 
 def _bearer_token(scope: Scope) -> bytes:

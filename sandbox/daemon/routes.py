@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -31,10 +32,13 @@ from sandbox.version import __version__
 
 @dataclass(frozen=True)
 class Applications:
-    """The same routes, for each listener with its own rules."""
+    """The same routes, for each listener with its own rules. `guard_network`: makes the application that TCP may reach
+    of `for_network`, which trusts every request.
+    """
 
     for_our_user: ASGIApp
     for_network: ASGIApp
+    guard_network: Callable[[ASGIApp], ASGIApp]
 
 
 def make_applications(controllers: Controllers, hub: EventHub, options: HttpOptions) -> Applications:
@@ -55,8 +59,11 @@ def make_applications(controllers: Controllers, hub: EventHub, options: HttpOpti
     ]
     app = Starlette(routes=routes, lifespan=mcp.lifespan, exception_handlers={HTTPException: show_http_error})
     is_person = partial(_is_person, sessions, pages.encode())
-    network = Network(BodyRoom(app), [*authorities, pages], options.token, is_person, options.metrics_token)
-    return Applications(OurUser(app, authorities[0]), network)
+
+    def guard_network(guarded: ASGIApp) -> ASGIApp:
+        return Network(guarded, [*authorities, pages], options.token, is_person, options.metrics_token)
+
+    return Applications(OurUser(app, authorities[0]), BodyRoom(app), guard_network)
 
 
 def _name_pages(options: HttpOptions) -> str:

@@ -33,7 +33,8 @@ class WebServer:
     def __init__(self, apps: Applications, hub: EventHub, ending: Ending) -> None:
         self._calls, self._hub, self._ending = CallsInProgress(), hub, ending
         for_our_user = self._calls.counting(apps.for_our_user)
-        protocol = _make_protocol(for_our_user, self._calls.counting(apps.for_network))
+        for_network = apps.guard_network(self._calls.counting(apps.for_network))  # an upgrade waits for no stranger
+        protocol = _make_protocol(for_our_user, for_network)
         self._server = make_uvicorn(for_our_user, self._shut_down, protocol)
 
     async def serve(self, listeners: HttpSockets) -> None:

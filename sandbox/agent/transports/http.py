@@ -20,6 +20,7 @@ from sandbox.agent.transports.body_room import BodyRoom
 from sandbox.agent.transports.lifelong_server import make_uvicorn
 from sandbox.agent.transports.mcp_endpoint import make_app
 from sandbox.agent.transports.shutdown import handle_signals
+from sandbox.agent.transports.timeouts import ADMITTED
 from sandbox.store.token_file import read_token
 
 
@@ -58,6 +59,7 @@ class RequireToken:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
         if scope["type"] == "lifespan" or (scope["type"] == "http" and self._has_token(scope)):
+            scope[ADMITTED] = True
             await self._app(scope, receive, send)
             return
         if scope["type"] == "http":

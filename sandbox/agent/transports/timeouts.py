@@ -6,8 +6,9 @@ byte.)
 
 Anyone who reaches the port may open connections. Each is a descriptor of the process that also carries out calls, so
 without a bound a stranger takes all of them: then no file can be opened, and our own user is not answered. Of too many
-connections the one that has waited longest for a request is closed. One that is being answered is kept, as long as its
-client reads: a client without the token gets short answers at once, and could only hold one by not reading it.
+connections the one that has waited longest for a request is closed. One is kept while a request that a guard has
+admitted (`ADMITTED`) is answered, as long as its client reads. The request of a stranger does not keep a connection: a
+body that never ends, or an answer that is not read, would hold it against all who have the token (S193).
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sandbox.agent.transports.one_length import OneLengthConnection
+
+ADMITTED = "sandbox.admitted"
+"""Key of a request's scope. A guard sets it, in the scope that the protocol made, when it knows who asks."""
 
 HEAD_S = 30.0
 """How long the head of a request may take, from when the server waits for it."""
@@ -99,7 +103,9 @@ class TimeoutProtocol(H11Protocol):
             self._write_deadline.cancel()
 
     def _make_room(self) -> None:
-        """Past the bound: close the connection that waits longest for a request; this one if all are being answered."""
+        """Past the bound: close the connection that waits longest for a request that is admitted; this one if each is
+        being answered one.
+        """
         found = [one for one in self.connections if isinstance(one, TimeoutProtocol) and one._counts()]
         if len(found) > self.most_connections:
             waiting = [one for one in found if one is not self and not one._is_answering()]
@@ -109,7 +115,8 @@ class TimeoutProtocol(H11Protocol):
         return self._is_network and not self.transport.is_closing()
 
     def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        """Whether an admitted request waits for its answer, or for the end of its body."""
+        return self.cycle is not None and not self.cycle.response_complete and ADMITTED in self.cycle.scope
 
     def _start_deadline(self) -> None:
         self._waits_since_s = self.loop.time()

@@ -28,7 +28,7 @@ from sandbox.cluster.dispatcher import Dispatcher
 from sandbox.cluster.task_queues import LOSS
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import SearchQuery, Snapshot, Status, Task
+from sandbox.models import LogLines, RunLog, SearchQuery, Snapshot, Status, Task
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.store.home import Home
@@ -448,3 +448,41 @@ def test_what_only_a_later_version_of_a_worker_says_is_left_out() -> None:
     assert read_value(answer, Status).head_commit == "a" * 40
     with refused(ErrorCode.INTERNAL):
         read_value(answer.model_copy(update={"value": {"of_a_newer_version": True}}), Status)
+
+
+EVIL = "\x1b]52;c;cm0gLXJmIH4=\x07\x1b[2Jpassed"
+LOG = {"run_id": "run-1", "check_id": "t", "stream": "stdout", "total_bytes": 3, "truncated": False}
+
+
+def test_s194_an_error_of_a_worker_has_no_terminal_sequence() -> None:
+    said = {"code": "conflict", "brief": f"{EVIL}\nerror", "details": EVIL, "hint": EVIL}
+    with refused(ErrorCode.CONFLICT) as caught:
+        read_value(read_answer({**SAID, "error": said}, ASKED), str)
+    assert (caught.value.brief, caught.value.details, caught.value.hint) == ("passed\u2424error", "passed", "passed")
+
+
+def test_s194_nor_has_a_log_of_a_worker() -> None:
+    log = read_value(read_answer({**SAID, "value": {**LOG, "content": EVIL, "encoding": "utf-8"}}, ASKED), RunLog)
+    assert log.content == "passed"
+    lines = {"run_id": "run-1", "stream": "stdout", "total_lines": 1, "total_bytes": 1, "dropped_bytes": 0}
+    more = {"matches": [{"line": 1, "text": EVIL, "cut": True}], "truncated": False, "finished": True}
+    found = read_value(read_answer({**SAID, "value": {**lines, **more, "content": EVIL}}, ASKED), LogLines)
+    assert (found.content, found.matches and found.matches[0].text) == ("passed", "passed")
+
+
+@pytest.mark.parametrize(("raw", "encoding"), [(False, "base64"), (True, "utf-8")])
+def test_s194_a_log_comes_as_it_was_asked_for(tmp_path: Path, encoding: str, *, raw: bool) -> None:
+    """Control: the other encoding."""
+    asked, task = MagicMock(), f"task-{uuid4()}"
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    asked.ask.return_value = RunLog.model_validate({**LOG, "content": "AAAA", "encoding": encoding})
+    with refused(ErrorCode.INTERNAL):
+        workbench.run_log(task, "run-" + 32 * "0", raw=raw)
+    assert workbench.run_log(task, "run-" + 32 * "0", raw=not raw).content == "AAAA"
+
+
+def test_s194_bytes_of_a_log_that_are_no_base64_are_an_error_of_ours() -> None:
+    good, bad = ({**SAID, "value": {**LOG, "content": text, "encoding": "base64"}} for text in ("AAAA", "AAA!"))
+    assert read_value(read_answer(good, ASKED), RunLog).content == "AAAA"
+    with refused(ErrorCode.INTERNAL):
+        read_value(read_answer(bad, ASKED), RunLog)

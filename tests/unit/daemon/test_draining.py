@@ -104,7 +104,7 @@ def test_a_signal_to_end_ends_the_wait_for_calls(monkeypatch: pytest.MonkeyPatch
     async def run() -> bytes:
         async with AsyncExitStack() as stack:
             port = (listener := stack.enter_context(socket.create_server(("127.0.0.1", 0)))).getsockname()[1]
-            server = WebServer(Applications(site, site), MagicMock(), ending)
+            server = WebServer(Applications(site, site, lambda app: app), MagicMock(), ending)
             server._server.config.timeout_graceful_shutdown = 0
             ending.attach(server)
             serving = asyncio.create_task(server.serve(HttpSockets(listener, None)))
