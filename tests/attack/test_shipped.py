@@ -242,7 +242,11 @@ def last_outcomes(side: CheckSide) -> dict[str, TestOutcome]:
 
 
 def careless_report(folder: Path, results: CollectedResults) -> Report:
-    """Take all of it."""
+    """Take all of it, and all the time that it takes."""
+    if (blanks := folder / "tests.tap").exists():
+        for line in blanks.read_text().splitlines():
+            misleading_reports.CARELESS.match(line)
+        return Report(tests=2, failures=1, errors=0, skipped=0, failed=())
     values = json.loads((folder / "many.json").read_text())
     results.results += [TestResult(test="x", outcome=TestOutcome.FAILED)] * len(values)
     return Report(tests=1, failures=1, errors=0, skipped=0, failed=())
@@ -270,7 +274,7 @@ CARELESS_READERS: dict[str, tuple[Any, Callable[..., object], Sequence[str]]] = 
     "read_entry": (forged_receipts, lambda *_: make_run(), ["S113"]),
     "fetch_receipts": (Workbench, careless_fetch, ["S112"]),
     "compare_check": (misleading_reports, careless_comparison, ["S105", "S106"]),
-    "read_report": (misleading_reports, careless_report, ["S107"]),
+    "read_report": (misleading_reports, careless_report, ["S107", "S188"]),
     "describe_comparison": (
         misleading_reports,
         lambda tree: "\n".join(f"- {change.test}" for check in tree.checks for change in check.changes),

@@ -1,8 +1,12 @@
-"""THREATS S105 to S108: reports of tests that hide a failure, fill memory, or have names that command a reader."""
+"""THREATS S105 to S108, S188: reports of tests that hide a failure, fill memory, take hours to read, or have names that
+command a reader.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 
 from sandbox.attack.harness.entry import AttackEntry
@@ -19,6 +23,11 @@ from sandbox.models.words import TestOutcome
 _NAME = "\x1b]0;owned\x07 [click](https://forge.invalid) @admin <!-- x --> `"
 _MANY = 400_000
 _FAILURE = "<failure message='no'/>"
+CARELESS = re.compile(r"^\s*#?\s*(?:---|Failed test\b.*)?\s*$")
+"""As the reader of TAP once looked for lines that say nothing."""
+_BLANKS = 1_600
+_READ_S = 1.0
+"""For a report of a few kilobytes; the careless reader takes three times as long, and hours for 20 KB."""
 
 
 def _write_report(scene: Scene, name: str, tests: str) -> None:
@@ -137,6 +146,39 @@ def _is_inert(scene: Scene) -> str:
     return "one line of code without control characters"
 
 
+def _write_blanks(scene: Scene) -> None:
+    folder = scene.root / "blanks"
+    folder.mkdir()
+    (folder / "tests.tap").write_text(f"not ok 1 - one\n{' ' * _BLANKS}x\nok 2 - two\n1..2\n")
+
+
+def _measure_careless(blanks: int) -> float:
+    """Processor time in seconds, the lowest of three."""
+    times = []
+    for _ in range(3):
+        started = time.process_time()
+        CARELESS.match(" " * blanks + "x")
+        times.append(time.process_time() - started)
+    return min(times)
+
+
+def _grows_as_the_cube(_: Scene) -> str:
+    growth = _measure_careless(400) / _measure_careless(200)
+    require_hit(growth > 4, f"twice the blanks take {growth:.1f} times as long")  # as a square grows
+    return f"twice as many blanks take a careless pattern {growth:.0f} times as long"
+
+
+def _reads_blanks_at_once(scene: Scene) -> str:
+    results = CollectedResults()
+    started = time.process_time()
+    found = read_report(scene.root / "blanks", results=results)
+    took = time.process_time() - started
+    if took > _READ_S:
+        raise GotThrough(f"{_BLANKS:,} blanks in a report take {took:.1f} s")
+    require_equal(found.failures if found else None, 1, "failures of the report")
+    return f"a line of {_BLANKS:,} blanks is read at once"
+
+
 ENTRIES = (
     AttackEntry("S105", "a report that hides a failing test", "verify --against", _sees_nothing_new, _finds_hidden,
           _write_hiding, scene="bare"),
@@ -146,4 +188,6 @@ ENTRIES = (
           scene="bare"),
     AttackEntry("S108", "names of tests that are commands", "pr open", _has_commands, _is_inert, _write_names,
           scene="bare"),
+    AttackEntry("S188", "a report that takes hours to read", "check results", _grows_as_the_cube,
+          _reads_blanks_at_once, _write_blanks, scene="bare"),
 )  # fmt: skip
