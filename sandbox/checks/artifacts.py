@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.checks.elf_needs import BadProgramError, ProgramNeeds, read_needs
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
@@ -21,6 +22,8 @@ from sandbox.policy.paths import parse_repo_path, show_path
 from sandbox.store.release_folder import write_release_file
 
 _DEPTH = 32
+_NAME_BYTES = 4 * 1024**2
+"""Of what the programs of a release need and are called, each name once."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,11 @@ def collect_artifacts(room: Path, rule: ReleaseRule, target: Path) -> CollectedA
     """Copy the artifacts into the empty directory `target`.
 
     Raises: `not_found` for one that the build did not make; `unsafe_path` for a link, a device, a socket or a name that
-    a release cannot have; `quota_exceeded` past the rule's limits; `policy_violation` for a damaged program.
+    a release cannot have; `quota_exceeded` past the rule's limits, or `_NAME_BYTES`; `policy_violation` for a damaged
+    program.
     """
     files: list[ReleaseFile] = []
-    needs: list[ProgramNeeds] = []
+    needs = _AllNeeds()
     left = rule.max_bytes
     with WorktreeFiles(room) as worktree:
         for path in _find_files(worktree, rule):
@@ -50,14 +54,37 @@ def collect_artifacts(room: Path, rule: ReleaseRule, target: Path) -> CollectedA
             left -= taken.size
             files.append(taken)
             if (found := _read_needs(target / taken.path)) is not None:
-                needs.append(found)
-    own = {Path(file.path).name for file in files} | {found.soname for found in needs}
+                needs.add(found)
+    own = {Path(file.path).name for file in files} | needs.sonames
     return CollectedArtifacts(
         files=tuple(files),
-        libraries=tuple(sorted({name for found in needs for name in found.needed} - own)),
-        interpreters=tuple(sorted({found.interpreter for found in needs} - {""})),
-        machines=tuple(sorted({found.machine for found in needs})),
+        libraries=tuple(sorted(needs.needed - own)),
+        interpreters=tuple(sorted(needs.interpreters - {""})),
+        machines=tuple(sorted(needs.machines)),
     )
+
+
+class _AllNeeds:
+    """What all programs need and are called, each name once: those of thousands of programs would fill the memory."""
+
+    def __init__(self) -> None:
+        self.needed, self.sonames, self.interpreters = set[str](), set[str](), set[str]()
+        self.machines = set[tuple[int, int, int]]()
+        self._left = _NAME_BYTES
+
+    def add(self, found: ProgramNeeds) -> None:
+        """Raises: `quota_exceeded` past `_NAME_BYTES`."""
+        self.machines.add(found.machine)
+        for kept, names in (
+            (self.needed, found.needed),
+            (self.sonames, (found.soname,)),
+            (self.interpreters, (found.interpreter,)),
+        ):
+            new = set(names) - kept
+            self._left -= sum(map(len, new))
+            kept |= new
+        if self._left < 0:
+            raise _too_much(f"programs that need names of more than {format_bytes(_NAME_BYTES)}")
 
 
 def _find_files(worktree: WorktreeFiles, rule: ReleaseRule) -> Iterator[bytes]:

@@ -13,6 +13,9 @@ from sandbox.lazy_dataclass import dataclass
 MAX_DYNAMIC_BYTES = 1024**2
 MAX_NAMES = 1000
 MAX_NAME_BYTES = 4096
+MAX_NEEDED_BYTES = 64 * 1024
+"""Of the names of all libraries that one file needs. A program of GNOME that needs 200 has 5 KiB; entries of a hostile
+one can all name the same kilobytes."""
 _MAGIC = b"\x7fELF"
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SONAME = 0, 1, 5, 14
@@ -101,8 +104,14 @@ def _read_dynamic(file: BinaryIO, order: str, segments: list[_Segment], *, wide:
     if len(names) > MAX_NAMES:
         raise BadProgramError(f"{len(names)} needed libraries")
     own = [value for tag, value in entries if tag == _DT_SONAME][:1]
-    needed = tuple(_text(_take_up_to(file, strings + at, MAX_NAME_BYTES)) for at in names)
-    return needed, "".join(_text(_take_up_to(file, strings + at, MAX_NAME_BYTES)) for at in own)
+    needed, size = dict[str, None](), 0
+    for at in names:
+        name = _text(_take_up_to(file, strings + at, MAX_NAME_BYTES))
+        size += len(name)
+        if size > MAX_NEEDED_BYTES:
+            raise BadProgramError(f"more than {MAX_NEEDED_BYTES} bytes of names of libraries")
+        needed[name] = None
+    return tuple(needed), "".join(_text(_take_up_to(file, strings + at, MAX_NAME_BYTES)) for at in own)
 
 
 def _file_offset(segments: list[_Segment], address: int) -> int:

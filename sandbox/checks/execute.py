@@ -270,7 +270,13 @@ class Recorder:
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
         faults, report = ReaderFaults(run_id), None
         with faults.noted("its report"):
-            report, note = self._read_results(run_id, check, directories, passed=verdict is Verdict.PASSED)
+            report, note = self._read_results(
+                run_id,
+                check,
+                directories,
+                passed=verdict is Verdict.PASSED,
+                dropped=bool(out.dropped_bytes or err.dropped_bytes),
+            )
             faults.add(note)
         self._save_usage(run_id, check, ending)
         run = CheckRun(
@@ -324,13 +330,15 @@ class Recorder:
                 _log.warning("the usage of %s over time is not kept: %s", run_id, error)
 
     def _read_results(
-        self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool
+        self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool, dropped: bool
     ) -> tuple[Report | None, str]:
         """The sum of the tests that the check reported, and a note if not all was read; each of them is kept beside the
         logs.
         """
         results = collected.CollectedResults()
         report, source = self._read_report(run_id, check, directories, results, failed=not passed)
+        if dropped and source in {"output", "lines"}:
+            results.cut_off("tests may be missing: the middle of its output was dropped (limits.output_bytes)")
         if report is not None:
             try:
                 result_files.save_test_results(

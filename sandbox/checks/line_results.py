@@ -25,7 +25,7 @@ _CUT_OFF = "its output was not read to its end: its patterns take too long (`res
 def read_line_results(logs: Sequence[Path], patterns: ResultPatterns, results: CollectedResults) -> Report | None:
     """Add what the lines of these logs say, and return their sum; None if no line matches.
 
-    A log with a dropped middle, and lines that cost a pattern too much time, make the results incomplete.
+    Lines that cost a pattern too much time make the results incomplete.
     """
     compiled = [(outcome, regex.compile(text)) for outcome, text in patterns.by_outcome()]
     counts: Counter[TestOutcome] = Counter()

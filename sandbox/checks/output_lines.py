@@ -1,7 +1,7 @@
 """The lines of recorded output, for what reads test results from them. Guest data: bounded in length and in time.
 
-The readers are linear, but an output may have 200 MB of lines that a guest chose for them. So all that reads one output
-shares a budget, of processor time: how busy the host is must not change what a run says.
+The readers are linear, but an output may have 200 MB of lines that a guest chose for them. So what reads one output, or
+the reports of one run, shares a budget of processor time: how busy the host is must not change what a run says.
 """
 
 from __future__ import annotations
@@ -15,23 +15,29 @@ from sandbox.text import neutralise
 
 LINE_BYTES = 4096
 READING_S = 30.0
-"""Processor time for one output. 200 MB of what runners of tests print took 6 to 23 s, 20 MB up to 2.3 s."""
+"""Processor time for one output, or the reports of one run: 200 MB of what runners of tests print took 6 to 23 s, 20 MB
+up to 2.3 s, and 20 MB of the slowest reports 15 s.
+"""
 
 _BETWEEN_LOOKS = 16  # lines: to ask for the time takes as long as to read a short one
 
 
 class ReadingTime:
-    """What is left of the time to read one output. `is_over`: there was none before the end of the lines."""
+    """What is left of the time to read. `is_over`: there was none before the end."""
 
     def __init__(self, seconds: float = READING_S) -> None:
         self._ends_at = time.thread_time() + seconds
         self.is_over = False
 
+    def look(self) -> bool:
+        """Whether the time is over. Call it before what is to be read next."""
+        self.is_over = time.thread_time() > self._ends_at
+        return self.is_over
+
     def limit(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the lines as long as there is time, which the work on them takes as well."""
         for number, line in enumerate(lines):
-            if number % _BETWEEN_LOOKS == 0 and time.thread_time() > self._ends_at:
-                self.is_over = True
+            if number % _BETWEEN_LOOKS == 0 and self.look():
                 return
             yield line
 

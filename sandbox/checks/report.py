@@ -25,7 +25,7 @@ from sandbox.checks import diagnostics
 from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.collected import MOST_FAILURES, MOST_RESULTS, CollectedResults, ReportSum, clip_text, take_kept
 from sandbox.checks.location import TEXT, find_location
-from sandbox.checks.output_lines import read_beginnings
+from sandbox.checks.output_lines import READING_S, ReadingTime, read_beginnings
 from sandbox.checks.tap import TapReader
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
@@ -58,12 +58,15 @@ def read_report(folder: Path, cwd: str = ".", results: CollectedResults | None =
     `results`: gets each of their tests. A file that is left out makes them incomplete.
     """
     results = results or CollectedResults()
-    total, usable = ReportSum(), False
+    total, usable, left = ReportSum(), False, ReadingTime()
     with WorktreeFiles(folder) as files:
         chosen, left_out = _choose_files(files)
         results.complete &= not left_out
         with _reserve_memory(chosen):
             for entry in chosen:
+                if left.look():
+                    results.cut_off(f"its reports were not read to their end: that takes more than {READING_S:g} s")
+                    break
                 parsed = _parse(files, entry, cwd)
                 results.complete &= parsed is not None and parsed.complete
                 if parsed is not None and parsed.usable:

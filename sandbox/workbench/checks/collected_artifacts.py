@@ -49,7 +49,7 @@ def collect_artifacts(
     found = ArtifactList(
         run_id=run_id,
         artifacts=tuple(collection.artifacts[path] for path in sorted(collection.artifacts)),
-        refused=tuple(RefusedArtifact(path=p, reason=r) for p, r in sorted(collection.refused.items()))[:_MOST_REFUSED],
+        refused=tuple(RefusedArtifact(path=p, reason=r) for p, r in sorted(collection.refused.items())),
         coverage=collection.coverage,
     )
     stored.save_list(home, owner_id, found)
@@ -65,25 +65,25 @@ class _ArtifactCollector:
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     coverage: Coverage | None = None
+    kept_bytes: int = 0
 
     def collect(self, rule: ArtifactRule, cwd: PurePosixPath) -> None:
         try:
             for entry in _find_entries(self.files, rule, cwd):
                 self._add(entry, rule)
         except SandboxError as error:  # too many names: what was found before is kept
-            self.refused[rule.path] = error.code.value
+            self._refuse(rule.path, error.code.value)
 
     def _add(self, entry: WalkEntry, rule: ArtifactRule) -> None:
         shown = show_path(entry.path)
         if shown in self.artifacts:
             return
-        left = MOST_BYTES_OF_RUN - sum(each.size for each in self.artifacts.values())
         if entry.kind is not EntryKind.FILE:
-            self.refused[shown] = "special"
+            self._refuse(shown, "special")
         elif len(self.artifacts) >= MOST_FILES:
-            self.refused[shown] = "too-many"
-        elif entry.size > left:
-            self.refused[shown] = "too-large"
+            self._refuse(shown, "too-many")
+        elif entry.size > MOST_BYTES_OF_RUN - self.kept_bytes:
+            self._refuse(shown, "too-large")
         else:
             self._store(shown, entry, rule)
 
@@ -94,14 +94,20 @@ class _ArtifactCollector:
             with self.admit(entry.size):
                 sha256, size = stored.store_content(self.home, self.files.stream(path, entry.size))
             self.artifacts[shown] = Artifact(path=path, sha256=sha256, size=size, executable=entry.executable)
+            self.kept_bytes += size
             if rule.coverage is not None:
                 self._add_coverage(path, rule.coverage)
         except SandboxError as error:
-            self.refused[shown] = _explain(error)
+            self._refuse(shown, _explain(error))
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-            self.refused[shown] = "disk"
+            self._refuse(shown, "disk")
+
+    def _refuse(self, shown: str, reason: str) -> None:
+        """Keep the first ones: a guest can make names of 64 MB."""
+        if len(self.refused) < _MOST_REFUSED or shown in self.refused:
+            self.refused[shown] = reason
 
     def _add_coverage(self, path: RepoPath, kind: str) -> None:
         content = self.files.read(path, MOST_BYTES)
@@ -109,7 +115,7 @@ class _ArtifactCollector:
         with self.faults.noted("a coverage file"):
             counts, reason = READERS[kind](content), "no-coverage"
         if counts is None:
-            self.refused[str(path)] = reason
+            self._refuse(str(path), reason)
             return
         before = self.coverage
         covered, total = (before.lines_covered, before.lines_total) if before else (0, 0)

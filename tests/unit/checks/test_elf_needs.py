@@ -5,15 +5,20 @@ from __future__ import annotations
 import io
 import random
 import shutil
+import struct
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from sandbox.checks.elf_needs import BadProgramError, ProgramNeeds, read_needs
+from sandbox.checks import artifacts
+from sandbox.checks.elf_needs import MAX_NEEDED_BYTES, BadProgramError, ProgramNeeds, read_needs
 from sandbox.checks.host_libraries import find_missing
+from sandbox.errors import ErrorCode
 from sandbox.models import ReleaseManifest
+from sandbox.models.checks import ReleaseRule
+from tests.unit.conftest import refused
 
 
 def needs_of(path: Path) -> ProgramNeeds:
@@ -111,3 +116,31 @@ def test_a_library_of_another_architecture_does_not_count(program: Path, tmp_pat
     content[18] ^= 0xFF  # e_machine
     library.write_bytes(content)
     assert find_missing(manifest(needs, "libx.so.1"), tmp_path) == ("libx.so.1",)
+
+
+def elf(strings: bytes, offsets: list[int]) -> bytes:
+    """A program for 64 bits that needs the libraries with names at these offsets."""
+    entries = [(1, offset) for offset in offsets] + [(5, 64 + 2 * 56), (0, 0)]
+    dynamic = b"".join(struct.pack("<qQ", *entry) for entry in entries)
+    at = 64 + 2 * 56 + len(strings)
+    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+    load = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, at, at, 1)
+    segment = struct.pack("<IIQQQQQQ", 2, 6, at, at, at, len(dynamic), len(dynamic), 8)
+    return head + load + segment + strings + dynamic
+
+
+def test_s190_names_of_libraries_are_bounded_in_a_program_and_in_a_release(tmp_path: Path) -> None:
+    """Control: a file of 20 KB had 4 MB of names, and a release may have 20,000 files."""
+    needs = read_needs(io.BytesIO(elf(b"libc.so.6\0", [0, 0])))
+    assert needs is not None
+    assert needs.needed == ("libc.so.6",)
+    with pytest.raises(BadProgramError):
+        read_needs(io.BytesIO(elf(b"x" * 4000 + b"\0", list(range(MAX_NEEDED_BYTES // 4000 + 2)))))
+    room, target = tmp_path / "room", tmp_path / "target"
+    (room / "out").mkdir(parents=True)
+    target.mkdir()
+    for number in range(70):
+        strings = b"%04d" % number * 1000 + b"\0"
+        (room / "out" / str(number)).write_bytes(elf(strings, list(range(16))))
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        artifacts.collect_artifacts(room, ReleaseRule(artifacts=("out",)), target)

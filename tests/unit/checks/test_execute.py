@@ -579,6 +579,21 @@ def test_s188_output_that_was_not_read_to_its_end_is_noted(tmp_path: Path, monke
     assert run.notes == (f"its output was not read to its end: that takes more than {READING_S:g} s",)
 
 
+@pytest.mark.parametrize("rules", [{"output": "tap"}, {"passed": "^ok (.*)", "failed": "^not ok (.*)"}], ids=str)
+def test_tests_of_an_output_whose_middle_was_dropped_are_not_all_known(rules: dict[str, str], tmp_path: Path) -> None:
+    """Else a guest hides a test that fails, and a comparison takes the others for all. Control: a short output."""
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=True, task_id=None)
+    place.report.mkdir()
+    check = CHECK.model_copy(update={"results": ResultPatterns.model_validate(rules)})
+    for number, noise in ((1, b""), (2, b"noise\n" * 30)):
+        out = b"ok 1\n" + noise + b"not ok 2\n" + noise + b"ok 3\n"
+        run = Recorder(Scripted(out, ending(1)), GUEST, tmp_path / "logs").run(f"run-{number}", check, place)
+        assert run.report is not None
+        path = tmp_path / "logs" / f"run-{number}.tests"
+        head = parse_json(path.read_bytes().splitlines()[0], path)
+        assert (run.report.tests, head["complete"], len(run.notes)) == ((2, False, 1) if noise else (3, True, 0))
+
+
 class Counted:
     """Files that are counted once more at the end, and then are more."""
 

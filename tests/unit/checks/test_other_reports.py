@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from devtools.host_speed import slowness
-from sandbox.checks import output_results
+from sandbox.checks import output_results, report
 from sandbox.checks.cargo_output import read_cargo
 from sandbox.checks.collected import MOST_CHARS, MOST_RESULTS, CollectedResults, take_kept
 from sandbox.checks.diagnostics import UnreadableReport, read_json, read_lines
@@ -461,6 +461,15 @@ def test_s188_the_time_for_one_output_is_bounded_and_what_was_not_read_is_said(
     assert read_output([log], "tap", ".", results, failed=True) is None
     assert not results.complete
     assert "not read to its end" in results.note
+
+
+def test_s188_the_time_for_the_reports_of_a_run_is_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.tap").write_text(TAP)
+    monkeypatch.setattr(report, "ReadingTime", lambda: ReadingTime(-1.0))
+    results = CollectedResults()
+    assert read_report(tmp_path, results=results) is None
+    assert not results.complete
+    assert "not read to their end" in results.note
 
 
 def test_s188_reading_time_is_that_of_the_work_on_the_lines() -> None:

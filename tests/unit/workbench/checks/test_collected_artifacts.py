@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from sandbox.checks import coverage
+from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import ArtifactList, ArtifactRule, Check
 from sandbox.store.home import Home
@@ -46,6 +49,24 @@ class Room:
 @pytest.fixture
 def room(tmp_path: Path) -> Room:
     return Room(tmp_path)
+
+
+def test_s190_of_names_that_are_refused_only_the_first_are_kept(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: 40 MB without the bound."""
+
+    def find_entries(*_arguments: object) -> Iterator[WalkEntry]:
+        for number in range(10_000):
+            yield WalkEntry(b"x" * 4000 + b"%d" % number, EntryKind.REJECTED, executable=False, size=0)
+
+    monkeypatch.setattr(collected_artifacts, "_find_entries", find_entries)
+    tracemalloc.start()
+    try:
+        found = room.collect()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 1024**2
+    assert {one.reason for one in found.refused} == {"special"}
 
 
 def _fail(_content: bytes) -> None:
