@@ -8,6 +8,12 @@ from typing import NamedTuple
 
 REGULAR, EXECUTABLE, SYMLINK, GITLINK = "100644", "100755", "120000", "160000"
 
+PATHS_BYTES = 64 * 1024**2
+"""Paths of all entries of one listing together: 200 bytes for each of 300,000 files. A name in a tree may have any
+length, and is in the path of each entry below it: 2,000 files below a name of 1 MB are 2 GB of paths. git's fsck takes
+it. Reached: `quota_exceeded`.
+"""
+
 
 class Item(NamedTuple):
     """One entry of a stored tree. `mode`: as stored. `oid`: 20 or 32 bytes."""

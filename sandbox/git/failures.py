@@ -28,6 +28,8 @@ _FETCH_MEMORY_HINT = (
 _DAMAGED = "The remote's repository is damaged"
 _DAMAGED_HINT = "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects."
 
+# A server can print the first of two words again and again. So it is looked for once in a line, `^(?>.*?WORD)`: to
+# search for the second one after each of them would be quadratic.
 _RULES = (
     (
         r"^(fatal|error): [^\n]*(no space left on device|out of diskspace|disk quota exceeded)",
@@ -66,7 +68,7 @@ _RULES = (
         r"repository corruption on the remote side"
         r"|^remote: fatal: (bad tree object|unable to read [0-9a-f]{40}|loose object|packed object)"
         r"|(stored )?in \./objects/|(packfile|index file|object file) \./objects/"
-        r"|(bad config|unexpected line)[^\n]* in (file )?\./|pack has bad object at offset|not our ref 0{40}",
+        r"|^(?>.*?(?:bad config|unexpected line)).* in (file )?\./|pack has bad object at offset|not our ref 0{40}",
         ErrorCode.REMOTE_BROKEN,
         _DAMAGED,
         _DAMAGED_HINT,
@@ -103,7 +105,7 @@ _RULES = (
         "Store a credential for this host in credentials.toml of the sandbox home; see docs/credentials.md.",
     ),
     (
-        r"repository (.* )?not found|could not be found|does not appear to be a git repository"
+        r"^(?>.*?repository )(.* )?not found|could not be found|does not appear to be a git repository"
         r"|returned error: 404\b|does not exist|not found: did you run git update-server-info",
         ErrorCode.REMOTE_NOT_FOUND,
         "The remote has no such repository, or hides it from these credentials",
@@ -142,7 +144,7 @@ _RULES = (
         "Check host name and port, and the network between this host and the remote.",
     ),
     (
-        r"transport '.*' not allowed|protocol .* is not supported",
+        r"^(?>.*?transport ').*' not allowed|^(?>.*?protocol ).* is not supported",
         ErrorCode.INVALID_INPUT,
         "This transport is not allowed",
         "",
@@ -154,7 +156,7 @@ _RULES = (
         "A name is too long, or is a directory of another name.",
     ),
     (
-        r"fsck|invalid path|bad tree|broken link|index-pack.*(failed|abort)",
+        r"fsck|invalid path|bad tree|broken link|^(?>.*?index-pack).*(failed|abort)",
         ErrorCode.UNSAFE_REPOSITORY,
         "The remote sent objects that git refuses as unsafe",
         "The repository contains malformed or hostile objects. It cannot be used.",

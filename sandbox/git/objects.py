@@ -14,14 +14,16 @@ from typing import IO
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import missing_object_error, too_large_error
-from sandbox.git.entries import EXECUTABLE, REGULAR, TreeEntry
+from sandbox.git.entries import EXECUTABLE, PATHS_BYTES, REGULAR, TreeEntry
 from sandbox.git.object_cache import MAX_LISTED
-from sandbox.git.process import Git, GitResult
+from sandbox.git.process import OUTPUT_LIMIT, Git, GitResult
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 
 _OID = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
 _COMMITTER = lazy_pattern(rb"^committer [^\n]*> (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
+_RECORD_BYTES = 16 * 1024  # the path of a file that exists has at most 4,095 bytes
+_CACHED_PATH_BYTES = MAX_LISTED * 256
 EMPTY_TREES = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -37,6 +39,7 @@ class TreeBudget:
     total_bytes: int = 8 * 1024**3
     blob_bytes: int = 512 * 1024**2
     depth: int = 64
+    path_bytes: int = PATHS_BYTES
 
 
 def is_object_id(text: str) -> bool:
@@ -111,13 +114,13 @@ def list_tree(git: Git, tree: str, budget: TreeBudget | None = None, *, sizes: b
         entries = list(_require_within(budget, map(_parse_tree_entry, read_records(process.stdout))))
     if process.code != 0:
         raise missing_object_error(f"Tree {tree[:12]} cannot be read", process.stderr)
-    if sizes and len(entries) <= MAX_LISTED:
+    if sizes and len(entries) <= MAX_LISTED and sum(len(entry.path) for entry in entries) <= _CACHED_PATH_BYTES:
         git.cache.listings.store({tree: tuple(entries)})
     return entries
 
 
 def _require_within(budget: TreeBudget, entries: Iterable[TreeEntry]) -> Iterator[TreeEntry]:
-    total = 0
+    total = paths = 0
     for number, entry in enumerate(entries):
         total += entry.size or 0
         if number >= budget.files or total > budget.total_bytes:
@@ -126,14 +129,22 @@ def _require_within(budget: TreeBudget, entries: Iterable[TreeEntry]) -> Iterato
             raise too_large_error(f"a file of {entry.size} bytes")
         if entry.path.count(b"/") >= budget.depth:
             raise too_large_error(f"directories deeper than {budget.depth}")
+        paths += len(entry.path)
+        if paths > budget.path_bytes:
+            raise too_large_error(f"paths of more than {budget.path_bytes} bytes")
         yield entry
 
 
 def read_records(stream: IO[bytes]) -> Iterator[bytes]:
-    """The records of git's output with `-z`, while it is read."""
-    rest = b""
+    """The records of git's output with `-z`, while it is read. Raises: `quota_exceeded` for a record that no path of a
+    checkout has, or more than `OUTPUT_LIMIT` bytes in all.
+    """
+    rest, total = b"", 0
     while chunk := stream.read(1 << 16):
+        total += len(chunk)
         *whole, rest = (rest + chunk).split(b"\0")
+        if len(rest) > _RECORD_BYTES or total > OUTPUT_LIMIT:
+            raise too_large_error(f"a path of more than {_RECORD_BYTES} bytes, or all of more than {OUTPUT_LIMIT}")
         yield from whole
 
 
@@ -172,7 +183,7 @@ def find_tree(git: Git, tree: str, path: bytes) -> str | None:
 
 def list_folders_with(git: Git, tree: str, name: bytes, most: int) -> list[bytes] | None:
     """The directories, at any depth, that hold a regular file of this name, b"" for the tree itself; None if the tree
-    has more than `most` files. Raises: `not_found` for a damaged clone.
+    has more than `most` files. Raises: `not_found` for a damaged clone; as `read_records`.
     """
     found = []
     with git.stream("ls-tree", "-r", "-z", "--full-tree", tree) as process:

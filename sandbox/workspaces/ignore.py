@@ -20,23 +20,44 @@ BUDGET = 30_000_000
 IGNORE_BYTES = 4 * 1024**2
 """Maximum total size of all `.gitignore` files."""
 
+MAX_NAMES = 100_000
+"""Maximum names in all rules together, which take 600 bytes each, and 1,000 with a wildcard. `a/b` has two."""
+
 _COMPILE_COST = 200  # cost of compiling a pattern, in comparisons
+_COMPILE_COST_OF_A_CHARACTER = 16
 
 
 class IgnoreRules:
     """Decides which untracked paths are ignored. `files`: text of each `.gitignore` by directory ('' for the root).
 
     Caches the results for directories: use one object per walk. `budget`: maximum comparisons; default: `BUDGET`.
+    Raises: `quota_exceeded` for more than `MAX_NAMES`.
     """
 
     def __init__(self, files: Mapping[str, str], artifacts: Iterable[str] = (), budget: int | None = None) -> None:
-        self._rules = {folder: _parse_rules(text.removeprefix("\ufeff").split("\n")) for folder, text in files.items()}
-        self._artifacts = _parse_rules(artifacts)
+        self._names_left = MAX_NAMES
+        self._rules = {folder: self._parse(text.removeprefix("\ufeff").split("\n")) for folder, text in files.items()}
+        self._artifacts = self._parse(artifacts)
         self._folders: dict[str, bool] = {}
         every = (rule for rules in (self._artifacts, *self._rules.values()) for rule in rules)
         self._left = (BUDGET if budget is None else budget) - sum(
-            _COMPILE_COST for rule in every for glob in rule.globs if glob.has_wildcard
+            _COMPILE_COST + _COMPILE_COST_OF_A_CHARACTER * len(glob.text)
+            for rule in every
+            for glob in rule.globs
+            if glob.has_wildcard
         )
+
+    def _parse(self, lines: Iterable[str]) -> tuple[Pattern, ...]:
+        """Parse rules, the last line first. Invalid lines are skipped, as in git."""
+        found = []
+        for line in lines:
+            rule = parse_pattern(line.removesuffix("\r"))
+            if rule is not None:
+                found.append(rule)
+                self._names_left -= len(rule.globs)
+            if self._names_left < 0:
+                raise _too_costly_error("are too many")
+        return tuple(reversed(found))
 
     def is_ignored(self, path: str, *, directory: bool) -> bool:
         """Whether git would ignore this path, itself or through a parent directory.
@@ -70,11 +91,7 @@ class IgnoreRules:
                 continue
             self._left -= rule.cost(parts)
             if self._left < 0:
-                raise SandboxError(
-                    ErrorCode.QUOTA_EXCEEDED,
-                    "The repository's ignore rules take too long to evaluate",
-                    hint="Its .gitignore files have too many or too costly rules for this number of untracked files.",
-                )
+                raise _too_costly_error("take too long to evaluate")
             if rule.matches(parts):
                 return not rule.is_negated
         return None
@@ -85,7 +102,9 @@ def exact_rule(path: str) -> str:
     return "/" + re.sub(r"([\\*?\[ ])", r"\\\1", path)
 
 
-def _parse_rules(lines: Iterable[str]) -> tuple[Pattern, ...]:
-    """Parse rules, the last line first. Invalid lines are skipped, as in git."""
-    found = [rule for line in lines if (rule := parse_pattern(line.removesuffix("\r"))) is not None]
-    return tuple(reversed(found))
+def _too_costly_error(what: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.QUOTA_EXCEEDED,
+        f"The repository's ignore rules {what}",
+        hint="Its .gitignore files have too many or too costly rules for this number of untracked files.",
+    )

@@ -12,9 +12,13 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import scrub
+
+MAX_ENTRIES = 300_000
+"""Of one directory. Reached: `unsafe_repository`."""
 
 _HINT = "A repository from elsewhere can lead git to other files. Use the repository's network URL, or a fresh clone."
 
@@ -43,10 +47,28 @@ class Folder:
 
     def read(self, name: str, cap: int) -> bytes | None:
         """Content of a plain file; None if there is none. Raises: `unsafe_repository`, also past `cap` bytes."""
+        with self._open(name, cap) as stream:
+            return None if stream is None else stream.read(cap)
+
+    def read_lines(self, name: str, cap: int, line_cap: int) -> Iterator[bytes]:
+        """The lines of a plain file, one in memory, without their ends; none if there is no file. `line_cap`: bytes.
+        Raises: as `read`, also for a longer line.
+        """
+        left = cap
+        with self._open(name, cap) as stream:
+            while stream is not None and (line := stream.readline(line_cap + 1)):
+                left -= len(line)
+                if left < 0 or len(line) > line_cap:
+                    raise self.unsafe_error(name, f"larger than {cap} bytes, or a line larger than {line_cap} bytes")
+                yield line.removesuffix(b"\n")
+
+    @contextmanager
+    def _open(self, name: str, cap: int) -> Iterator[BinaryIO | None]:
         try:
             handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd)
         except FileNotFoundError:
-            return None
+            yield None
+            return
         except OSError as error:
             raise self._unreadable_error(name, error) from error
         try:
@@ -57,7 +79,7 @@ class Folder:
             if info.st_size > cap:
                 raise self.unsafe_error(name, f"larger than {cap} bytes")
             with open(f"/proc/self/fd/{handle}", "rb") as stream:  # noqa: PTH123 - exactly this inode
-                return stream.read(cap)
+                yield stream
         except OSError as error:
             raise self._unreadable_error(name, error) from error
         finally:
@@ -73,17 +95,23 @@ class Folder:
 
     def list_directories(self) -> list[str]:
         """Names of the directories in this one, sorted. Links and other entries are left out."""
-        with os.scandir(self.fd) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        return sorted(entry.name for entry in self._scan() if entry.is_dir(follow_symlinks=False))
 
     def list_files(self) -> list[str]:
         """Names of all entries but directories, sorted. Raises: `unsafe_repository` unless they are plain files."""
-        with os.scandir(self.fd) as entries:
-            names = [(e.name, e.is_file(follow_symlinks=False)) for e in entries if not e.is_dir(follow_symlinks=False)]
+        entries = (entry for entry in self._scan() if not entry.is_dir(follow_symlinks=False))
+        names = [(entry.name, entry.is_file(follow_symlinks=False)) for entry in entries]
         for name, is_plain in names:
             if not is_plain:
                 raise self.unsafe_error(name)
         return sorted(name for name, _ in names)
+
+    def _scan(self) -> Iterator[os.DirEntry[str]]:
+        with os.scandir(self.fd) as entries:
+            for number, entry in enumerate(entries):
+                if number >= MAX_ENTRIES:
+                    raise self.unsafe_error("", f"more than {MAX_ENTRIES} entries")
+                yield entry
 
     def unsafe_error(self, name: str, reason: str = "not a plain file of its owner") -> SandboxError:
         """`unsafe_repository` for an entry of this directory."""

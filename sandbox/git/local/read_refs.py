@@ -15,7 +15,11 @@ from sandbox.lazy_pattern import lazy_pattern
 
 MAX_DEPTH = 64
 _PACKED_BYTES = 256 * 1024**2
+_LINE_BYTES = 8192  # of packed-refs; a ref that git can lock has a path of 4,096 bytes
 _LOOSE_BYTES = 4096
+_KEPT_BYTES = 64 * 1024**2
+"""Names and texts of all refs that are kept, without those of other kinds. Reached: `quota_exceeded`."""
+
 _MAX_HOPS = 5  # git's own limit for symbolic refs
 NOTES = "refs/notes"
 """Refs of receipts are among them (`git.notes`)."""
@@ -36,6 +40,24 @@ class LocalRefs:
     values: Mapping[str, str]
 
 
+class _RefBudget:
+    """Counts what is kept of refs while they are read, so that their number also bounds the memory."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._bytes = 0
+
+    def spend(self, *texts: str) -> None:
+        """Count one ref. Raises: `quota_exceeded`."""
+        self._count += 1
+        self._bytes += sum(map(len, texts))
+        _require_few(self._count, self._most)
+        if self._bytes > _KEPT_BYTES:
+            brief = f"The names of the remote's branches and tags have more than {_KEPT_BYTES} bytes"
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Such a repository cannot be used.")
+
+
 def read_refs(git_dir: Folder, common_dir: Folder, most: int) -> LocalRefs:
     """Branches, tags, notes and HEAD. Raises: `unsafe_repository`; `quota_exceeded` for more than `most` refs."""
     values = read_values(common_dir, most, SHOWN)
@@ -46,7 +68,7 @@ def read_values(common_dir: Folder, most: int, roots: Sequence[str]) -> dict[str
     """The object id of each ref below these names. Raises: as `read_refs`."""
     # Loose refs first, as git does: `git pack-refs` writes the packed ones before it deletes the loose ones.
     loose = dict(pair for root in roots for pair in _walk_loose(common_dir, root, most))
-    texts = dict(_read_packed(common_dir, roots)) | loose
+    texts = dict(_read_packed(common_dir, roots, _RefBudget(most))) | loose
     _require_few(len(texts), most)
     return {name: oid for name in texts if (oid := _resolve(name, texts))}
 
@@ -60,27 +82,26 @@ def read_head(folder: Folder) -> str:
     return found[1]
 
 
-def _read_packed(folder: Folder, roots: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _read_packed(folder: Folder, roots: Sequence[str], budget: _RefBudget) -> Iterator[tuple[str, str]]:
     wanted = tuple(f"{root}/" for root in roots)
-    content = folder.read("packed-refs", _PACKED_BYTES) or b""
-    for number, line in enumerate(content.decode(errors="surrogateescape").split("\n"), start=1):
+    for number, raw in enumerate(folder.read_lines("packed-refs", _PACKED_BYTES, _LINE_BYTES), start=1):
+        line = raw.decode(errors="surrogateescape")
         found = _PACKED.match(line)
         if found is None and line and not line.startswith("#") and not _PEELED.match(line):
             raise damaged_remote_error(f"{folder.name}/packed-refs, line {number}")
         if found and found[2].startswith(wanted) and not _BAD_NAME.search(found[2]):
+            budget.spend(found[2], found[1])
             yield found[2], found[1]
 
 
 def _walk_loose(folder: Folder, root: str, most: int) -> Iterator[tuple[str, str]]:
-    pending, seen = [root], 0
+    pending, budget = [root], _RefBudget(2 * most)
     while pending:
         place = pending.pop()
         if place.count("/") > MAX_DEPTH:
             raise folder.unsafe_error(root, f"deeper than {MAX_DEPTH} directories")
-        listed = list(_read_directory(folder, place.split("/")))
-        seen += len(listed)
-        _require_few(seen, 2 * most)
-        for name, text in listed:
+        for name, text in _read_directory(folder, place.split("/")):
+            budget.spend(place, name, text or "")
             if text is None:
                 pending.append(f"{place}/{name}")
             elif not _BAD_NAME.search(f"{place}/{name}"):
@@ -98,7 +119,9 @@ def _read_directory(folder: Folder, names: list[str]) -> Iterator[tuple[str, str
         yield from ((name, None) for name in inner.list_directories())
         for name in inner.list_files():
             if not name.endswith(".lock"):
-                yield name, (inner.read(name, _LOOSE_BYTES) or b"").decode(errors="surrogateescape")
+                text = (inner.read(name, _LOOSE_BYTES) or b"").decode(errors="surrogateescape")
+                value = _LOOSE.match(text)
+                yield name, value[0] if value else text
 
 
 def _resolve(name: str, texts: Mapping[str, str]) -> str:

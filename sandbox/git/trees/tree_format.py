@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.entries import Item
+from sandbox.git.entries import PATHS_BYTES, Item
 from sandbox.policy.paths import is_dotgit
 
 FILE, EXECUTABLE_FILE, LINK, SUBMODULE, DIRECTORY = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
@@ -19,8 +19,6 @@ _KIND = 0o170000
 _KINDS = {_REGULAR, LINK, SUBMODULE, DIRECTORY}
 _SPECIAL = {b"", b".", b".."}
 _MODE_DIGITS = 7
-PATHS_BYTES = 64 * 1024**2
-"""Paths of all entries of a walk together: 200 bytes for each of 300,000 files."""
 
 
 class EntryBudget:

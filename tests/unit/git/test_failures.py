@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devtools.host_speed import slowness
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import classify, is_transient, memory_error, scrub
 
@@ -269,3 +271,33 @@ def test_quoted_names_decide_nothing(frame: str, code: ErrorCode, transient: boo
 
 def test_the_same_words_without_quotes_do_decide() -> None:
     assert classify("fetch", 128, f"fatal: {LOUD}").code is not ErrorCode.INTERNAL
+
+
+@pytest.mark.parametrize(
+    "word", ["repository ", "index-pack", "transport '", "protocol ", "bad config", "fatal: ", "'", "not "]
+)
+def test_s188_a_word_that_a_server_repeats_is_read_in_linear_time(word: str) -> None:
+    """Some rules ask for a second word in the line: a search after each of the first would take hours here."""
+    line = f"remote: {word * (4 * 1024**2 // len(word))}"
+    started = time.process_time()
+    assert classify("fetch", 128, line).code is ErrorCode.INTERNAL
+    assert time.process_time() - started < 30 * slowness()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("repository of repository x not found", ErrorCode.REMOTE_NOT_FOUND),
+        ("repository xnot found", ErrorCode.INTERNAL),
+        ("repository\nnot found", ErrorCode.INTERNAL),
+        ("x index-pack index-pack x failed", ErrorCode.UNSAFE_REPOSITORY),
+        ("failed index-pack", ErrorCode.INTERNAL),
+        ("transport 'a' is transport 'b' not allowed", ErrorCode.INVALID_INPUT),
+        ("protocol a protocol b is not supported", ErrorCode.INVALID_INPUT),
+        ("x bad config bad config line 1 in file ./config", ErrorCode.REMOTE_BROKEN),
+        ("unexpected line in ./packed-refs", ErrorCode.REMOTE_BROKEN),
+        ("bad config line 1 in file config", ErrorCode.INTERNAL),
+    ],
+)
+def test_two_words_of_a_rule_are_in_one_line_and_in_order(line: str, code: ErrorCode) -> None:
+    assert classify("fetch", 128, f"hint: x\n{line}\nhint: y").code is code

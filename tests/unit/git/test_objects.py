@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
+from contextlib import nullcontext
 
 import pytest
 
 from devtools.host_speed import slowness
 from sandbox.errors import ErrorCode
 from sandbox.git import blobs, objects, refs
-from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK
+from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, SYMLINK, Item
 from sandbox.git.objects import TreeBudget
 from sandbox.git.process import Git
+from sandbox.git.trees.tree_format import format_tree
 from tests.unit.conftest import Upstream, refused
 from tests.unit.git.test_new_commits import leaves, written
 
@@ -72,6 +75,36 @@ def test_a_tree_over_its_budget_is_refused_and_one_at_it_is_not(
         objects.list_tree(git, tree, budget)
     assert words in caught.value.brief
     assert len(objects.list_tree(git, tree, TreeBudget(files=3, total_bytes=12, blob_bytes=10, depth=4))) == 3
+
+
+@pytest.mark.parametrize("length", [300, 10_000, 100_000])
+def test_s190_the_name_of_a_directory_counts_for_all_paths_below_it(upstream: Upstream, length: int) -> None:
+    """A small tree can have gigabytes of paths: of names that can exist, or longer. Control: with a short name."""
+    oid = upstream.git("hash-object", "-w", "--stdin").decode().strip()
+    listed = {b"%d" % number: Item(0o100644, bytes.fromhex(oid)) for number in range(500)}
+    make = ("hash-object", "-w", "-t", "tree", "--literally", "--stdin")
+    below = bytes.fromhex(upstream.git(*make, stdin=format_tree(listed)).decode())
+    budget, git = TreeBudget(path_bytes=100_000), Git(upstream.git_dir)
+    for name, is_refused in ((b"short", False), (b"x" * length, True)):
+        top = upstream.git(*make, stdin=format_tree({name: Item(0o40000, below)})).decode().strip()
+        tracemalloc.start()
+        try:
+            with refused(ErrorCode.QUOTA_EXCEEDED) if is_refused else nullcontext():
+                objects.list_tree(git, top, budget, sizes=False)
+            assert tracemalloc.get_traced_memory()[1] < 2 * 1024**2
+        finally:
+            tracemalloc.stop()
+    with refused(ErrorCode.QUOTA_EXCEEDED) if length > 16 * 1024 else nullcontext():
+        assert objects.list_folders_with(git, top, b"missing", 1000) == []
+
+
+def test_s190_a_listing_of_long_paths_is_not_cached(upstream: Upstream) -> None:
+    """Control: one of short paths is."""
+    for name, is_cached in ((b"short", True), (b"x" * 250, False)):
+        files = {name + b"/" + name + b"/%d" % number: (REGULAR, b"") for number in range(200)}
+        tree, git = written(upstream, files), Git(upstream.git_dir)
+        assert len(objects.list_tree(git, tree)) == 200
+        assert (git.cache.listings.get(tree) is not None) is is_cached
 
 
 def test_e06_a_git_bomb_is_refused_at_once(upstream: Upstream) -> None:

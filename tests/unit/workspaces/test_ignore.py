@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 
@@ -92,6 +93,30 @@ def test_one_match_is_fast(rule: str) -> None:
     assert not rules.is_ignored("/".join(["a" * 250] * 10), directory=False)
     assert not rules.is_ignored("/".join(["a"] * 100 + ["c"]), directory=False)
     assert time.thread_time() - started < 2 * slowness()
+
+
+@pytest.mark.parametrize("line", ["{:x}", "a/{:x}", "/a/a/a/{:x}"])
+def test_s190_the_rules_of_all_files_have_a_limited_number_of_names(line: str) -> None:
+    """Four MiB of short rules were 500 MB. Control: a tenth of that is read."""
+    lines = [line.format(number) for number in range(20 * ignore.MAX_NAMES)]
+    IgnoreRules({"": "\n".join(lines[: ignore.MAX_NAMES // 10])})
+    tracemalloc.start()
+    try:
+        with pytest.raises(SandboxError) as caught:
+            IgnoreRules({name: "\n".join(lines[start::4]) for start, name in enumerate(["", "a", "b", "c"])})
+        assert tracemalloc.get_traced_memory()[1] < 250 * 1024**2
+    finally:
+        tracemalloc.stop()
+    assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
+
+
+def test_s188_compiling_long_rules_is_part_of_the_budget() -> None:
+    """Four MiB of rules of 4,000 characters with stars took 20 seconds and 200 MB. Control: a few are read."""
+    lines = [f"{number}{'*a' * 2000}" for number in range(1000)]
+    IgnoreRules({"": "\n".join(lines[:10])}).is_ignored("b", directory=False)
+    with pytest.raises(SandboxError) as caught:
+        IgnoreRules({"": "\n".join(lines)}).is_ignored("b", directory=False)
+    assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
 
 
 def test_all_matching_together_has_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:

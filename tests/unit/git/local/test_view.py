@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from sandbox.errors import ErrorCode
 from sandbox.git import transport
 from sandbox.git.cache_clones import refresh
 from sandbox.git.failures import damaged_remote_error
+from sandbox.git.local import folders
+from sandbox.git.local import read_refs as read_refs_module
 from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import read_refs
 from sandbox.git.local.repository_layout import open_local_repository
@@ -72,6 +76,74 @@ def test_broken_refs_and_lock_files_are_left_out(project: Upstream, git: Git) ->
 def test_too_many_refs_are_refused(project: Upstream, git: Git) -> None:
     with refused(ErrorCode.QUOTA_EXCEEDED), view_local_repository(git, project.root, 3):
         pass
+
+
+def _measure_reading(git_dir: Path) -> int:
+    """Read at most ten refs of too many. Returns the most bytes that it took."""
+    tracemalloc.start()
+    try:
+        with open_folder(git_dir) as folder, refused(ErrorCode.QUOTA_EXCEEDED):
+            read_refs(folder, folder, 10)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_s190_packed_refs_are_counted_while_they_are_read(project: Upstream) -> None:
+    """All lines of a file of up to 256 MiB were in memory, several times, before they were counted."""
+    lines = "".join(f"{number:040x} refs/tags/{number:x}\n" for number in range(100_000))
+    (project.git_dir / "packed-refs").write_text(lines)
+    assert _measure_reading(project.git_dir) < len(lines) // 10
+
+
+def test_s190_packed_refs_of_other_kinds_are_not_kept(project: Upstream, git: Git) -> None:
+    oid = project.oid("HEAD")
+    lines = "".join(f"{oid} refs/pull/{number}/head\n" for number in range(100_000))
+    (project.git_dir / "packed-refs").write_text(f"{lines}{oid} refs/tags/last\n")
+    tracemalloc.start()
+    try:
+        with open_folder(project.git_dir) as folder:
+            assert read_refs(folder, folder, MOST).values["refs/tags/last"] == oid
+        assert tracemalloc.get_traced_memory()[1] < len(lines) // 10
+    finally:
+        tracemalloc.stop()
+
+
+def test_s190_loose_refs_are_counted_while_they_are_read(project: Upstream) -> None:
+    """Each may have 4 KB, and a directory any number."""
+    tags = project.git_dir / "refs" / "tags"
+    for number in range(1000):
+        (tags / f"t{number}").write_text(f"ref: refs/heads/{'x' * 4000}\n")
+    assert _measure_reading(project.git_dir) < 1024**2
+
+
+def test_s190_the_names_of_refs_have_a_sum(project: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: they fit into a larger one. Of a loose ref only its object id is kept."""
+    lines = "".join(f"{number:040x} refs/tags/{number}{'x' * 3000}\n" for number in range(10))
+    (project.git_dir / "packed-refs").write_text(lines)
+    (project.git_dir / "refs" / "tags" / "long").write_text(f"{project.oid('HEAD')}\n{'x' * 4000}")
+    for most, is_refused in ((20_000, True), (31_000, False)):
+        monkeypatch.setattr(read_refs_module, "_KEPT_BYTES", most)
+        with open_folder(project.git_dir) as folder, refused(ErrorCode.QUOTA_EXCEEDED) if is_refused else nullcontext():
+            assert len(read_refs(folder, folder, MOST).values) == 15
+
+
+@pytest.mark.parametrize("line", ["x" * 100_000, f"{'a' * 40} refs/tags/{'x' * 10_000}"])
+def test_s190_a_long_line_of_packed_refs_is_refused(project: Upstream, line: str) -> None:
+    (project.git_dir / "packed-refs").write_text(f"{line}\n")
+    with open_folder(project.git_dir) as folder, refused(ErrorCode.UNSAFE_REPOSITORY):
+        read_refs(folder, folder, MOST)
+
+
+def test_s190_a_directory_of_refs_has_a_limited_number_of_entries(
+    project: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "MAX_ENTRIES", 3)
+    with open_folder(project.git_dir) as folder:
+        assert len(read_refs(folder, folder, MOST).values) == 4
+        (project.git_dir / "refs" / "heads" / "one-more").write_text("")
+        with refused(ErrorCode.UNSAFE_REPOSITORY):
+            read_refs(folder, folder, MOST)
 
 
 def test_our_configuration_is_used_and_theirs_is_not(project: Upstream, git: Git) -> None:
