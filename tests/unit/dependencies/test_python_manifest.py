@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 
 import pytest
 
+from devtools.host_speed import slowness
 from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.python_manifest import read_python_manifest, select_requirements
 from sandbox.dependencies.python_steps import format_requirement
@@ -538,6 +540,17 @@ setup(name="p", install_requires=needs + ["six"], tests_require=open("x").read()
     assert [(found.text, found.reason, found.origin) for found in manifest.refused] == [
         ("computed", RefusalReason.SYNTAX, "setup.py: tests_require")
     ]
+
+
+def test_a_text_of_empty_lines_that_a_list_of_setup_py_repeats_is_not_split_each_time() -> None:
+    """Empty lines are no entries, so that the limit of entries does not count them."""
+    repeated = "a"
+    for _ in range(13):
+        repeated = f"({repeated}+{repeated})"
+    began = time.process_time()
+    manifest = read(setup__py=f"a = '''{chr(10) * 200_000}'''\nsetup(install_requires={repeated})\n")
+    assert time.process_time() - began < 5 * slowness()  # 35 s
+    assert [found.text for found in manifest.refused] == ["computed"]
 
 
 def test_what_setup_py_computes_is_taken_from_the_metadata_of_an_sdist() -> None:
