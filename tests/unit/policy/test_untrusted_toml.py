@@ -17,7 +17,7 @@ KEY = ".".join("b" * 180)
         "".join(f"a{number}.{KEY} = 1\n" for number in range(300)),
         "".join(f"[a{number}.{KEY}]\n" for number in range(300)),
         "".join(f"a{number} = {{{KEY} = 1}}\n" for number in range(300)),
-        "a = " + "\n[" * 5_000,
+        "a = " + "[\n" * 5_000,
         "a = " + "9" * 5_000,
     ],
     ids=["keys", "tables", "inline", "nested", "digits"],
