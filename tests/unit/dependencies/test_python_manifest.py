@@ -140,6 +140,29 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
     assert names(manifest, TEST) == ["pytest", "b", "d", "i", "h", "f"]
 
 
+def test_lines_that_each_environment_of_tox_has_from_the_defaults_are_limited() -> None:
+    variants = ["".join(letters) for letters in itertools.product(*((one, one.upper()) for one in "unittests"))]
+    environments = "".join(f"[testenv:{name}]\n" for name in variants)
+    collection = Collection({"tox.ini": f"[DEFAULT]\nextras =\n{' a' * 99}\n{environments}".encode()}.get)
+    read_tox(collection)
+    assert not collection.refused
+    lines = " a\n" * 400
+    collection = Collection({"tox.ini": f"[DEFAULT]\nextras =\n{lines}{environments}".encode()}.get)
+    read_tox(collection)
+    assert [entry.reason for entry in collection.refused] == [RefusalReason.LIMIT]
+    assert len(collection.wanted_extras) <= 20_400
+
+
+def test_each_branch_of_a_session_of_nox_is_not_walked_from_all_before_it() -> None:
+    """66 KB took 25 s: an `elif` is within the one before it."""
+    branches = "".join(f" elif a:\n  {'x;' * 20}\n" for _ in range(2_000))
+    text = f"def tests(session):\n if a:\n  pass\n{branches} session.install('pytest')\n session.chdir('x')\n"
+    began = time.process_time()
+    manifest = read(noxfile__py=text)
+    assert time.process_time() - began < 6 * slowness()
+    assert names(manifest, TEST) == ["pytest"]
+
+
 def test_files_that_a_session_of_nox_installs_are_those_of_its_folder() -> None:
     """By a path from where `session.chdir` has led to; with `with`, until its end. A folder that is computed is taken
     for the root. Control: not those out of the tree.
