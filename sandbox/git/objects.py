@@ -20,7 +20,6 @@ from sandbox.git.process import Git, GitResult
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 
-_RECORD_BYTES = 1024**2
 _OID = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
 _COMMITTER = lazy_pattern(rb"^committer [^\n]*> (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
 EMPTY_TREES = {
@@ -32,15 +31,12 @@ EMPTY_TREES = {
 
 @dataclass(frozen=True)
 class TreeBudget:
-    """The largest tree that we check out to disk. Reached: `quota_exceeded`. `path_bytes`: of all paths together: 60
-    tree objects can give each of 300,000 files a path of 16 KB.
-    """
+    """The largest tree that we check out to disk. Reached: `quota_exceeded`."""
 
     files: int = 300_000
     total_bytes: int = 8 * 1024**3
     blob_bytes: int = 512 * 1024**2
     depth: int = 64
-    path_bytes: int = 64 * 1024**2
 
 
 def is_object_id(text: str) -> bool:
@@ -121,12 +117,9 @@ def list_tree(git: Git, tree: str, budget: TreeBudget | None = None, *, sizes: b
 
 
 def _require_within(budget: TreeBudget, entries: Iterable[TreeEntry]) -> Iterator[TreeEntry]:
-    total = path_bytes = 0
+    total = 0
     for number, entry in enumerate(entries):
         total += entry.size or 0
-        path_bytes += len(entry.path)
-        if path_bytes > budget.path_bytes:
-            raise too_large_error(f"paths of more than {budget.path_bytes} bytes together")
         if number >= budget.files or total > budget.total_bytes:
             raise too_large_error(f"more than {budget.files} files or {budget.total_bytes} bytes")
         if (entry.size or 0) > budget.blob_bytes:
@@ -137,15 +130,11 @@ def _require_within(budget: TreeBudget, entries: Iterable[TreeEntry]) -> Iterato
 
 
 def read_records(stream: IO[bytes]) -> Iterator[bytes]:
-    """The records of git's output with `-z`, while it is read. Raises: `quota_exceeded` for a very long one: the name
-    of a file in a tree object may be as long as the object.
-    """
+    """The records of git's output with `-z`, while it is read."""
     rest = b""
     while chunk := stream.read(1 << 16):
         *whole, rest = (rest + chunk).split(b"\0")
         yield from whole
-        if len(rest) > _RECORD_BYTES:
-            raise too_large_error(f"a path of more than {_RECORD_BYTES} bytes")
 
 
 def _parse_tree_entry(record: bytes) -> TreeEntry:
