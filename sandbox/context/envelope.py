@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections import Counter, defaultdict
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -75,6 +76,7 @@ _DOC_FOLDERS = ("docs", "doc", "documentation", "content")
 _SPARSE_FILES = 2
 _FEW_FILES = 12
 """A folder with at most so many files, those below it included, is listed with them."""
+_AFTER_SLASH = chr(ord("/") + 1)
 _ENTRYPOINTS_SHOWN = 30
 _COUNT_BYTES = 8  # of a folder's number
 _ENTRYPOINT_BYTES, _HINT_BYTES, _CI_BYTES = 1400, 400, 1400
@@ -212,16 +214,25 @@ def _choose_files(paths: Sequence[str], room: int) -> tuple[str, ...]:
     return tuple(sorted(chosen))
 
 
-def _list_small_folders(paths: Iterable[str]) -> list[list[str]]:
-    """The files of each folder that has few, those below it included, without folders in such a folder."""
-    below: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        parts = path.split("/")
-        for depth in range(1, len(parts)):
-            below["/".join(parts[:depth])].append(path)
-    small = {folder: files for folder, files in below.items() if len(files) <= _FEW_FILES}
-    highest = [folder for folder in small if posixpath.dirname(folder) not in small]
-    return [small[f] for f in sorted(highest, key=lambda f: (_is_vendored(f), f.count("/"), len(small[f]), f))]
+def _list_small_folders(paths: Sequence[str]) -> list[Sequence[str]]:
+    """The files of each folder that has few, those below it included, without folders in such a folder. `paths`: in
+    order, so that the files of a folder are neighbours. 300,000 paths may have 64 folders each, so a folder is looked
+    into only if it has many files.
+    """
+    small: dict[str, Sequence[str]] = {}
+    pending = [(0, len(paths), 0)]  # files of a folder, and where the names in it begin
+    while pending:
+        at, end, begin = pending.pop()
+        while at < end:
+            slash = paths[at].find("/", begin)
+            folder = paths[at][:slash]
+            stop = at + 1 if slash < 0 else bisect_left(paths, f"{folder}{_AFTER_SLASH}", at, end)
+            if slash >= 0 and stop - at <= _FEW_FILES:
+                small[folder] = paths[at:stop]
+            elif slash >= 0:
+                pending.append((at, stop, slash + 1))
+            at = stop
+    return [small[f] for f in sorted(small, key=lambda f: (_is_vendored(f), f.count("/"), len(small[f]), f))]
 
 
 def _is_vendored(folder: str) -> bool:

@@ -17,6 +17,7 @@ from itertools import islice
 from sandbox.models import RepoMap
 from sandbox.store.mapped_tree import Scored, Symbol
 from sandbox.store.symbol_index import RankedSymbols
+from sandbox.text import one_line
 
 CHARACTERS_PER_TOKEN = 4
 MAX_TOKENS = 100_000
@@ -96,10 +97,13 @@ def describe_best(best: Iterable[Scored]) -> tuple[list[tuple[str, int, str]], b
 
 
 def build_map(found: RankedSymbols, token_budget: int) -> RepoMap:
-    """Build the map, never longer than the budget."""
+    """Build the map, never longer than the budget. Invisible characters of a symbol are spelled out: models read some
+    of them, which people do not see.
+    """
     left = token_budget * CHARACTERS_PER_TOKEN
     chosen: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for path, line, symbol in found.ranked:
+    for path, line, text in found.ranked:
+        symbol = text if text.isascii() else one_line(text)
         cost = len(_line(line, symbol)) + (0 if path in chosen else len(_header(path)))
         if cost <= left:
             chosen[path].append((line, symbol))

@@ -27,7 +27,8 @@ _DEPTH = 100  # local replacements that are read
 @dataclass
 class GoModule:
     """One go.mod. `requires`, `excludes`: paths with versions. `replaces`: path, version or '', and what stands for it:
-    a path with a version. `folders`: paths, versions or '', and the folder of the tree that stands for it.
+    a path with a version. `folders`: paths, versions or '', and the folder of the tree that stands for it. `elsewhere`:
+    paths for which a folder out of the tree stands.
     """
 
     path: str = "space.invalid/fetch"
@@ -36,6 +37,7 @@ class GoModule:
     excludes: list[tuple[str, str]] = field(default_factory=list)
     replaces: list[tuple[str, str, str, str]] = field(default_factory=list)
     folders: list[tuple[str, str, str]] = field(default_factory=list)
+    elsewhere: set[str] = field(default_factory=set)
 
     @property
     def go_number(self) -> int:
@@ -55,9 +57,13 @@ def read_go_module(collection: Collection, folder: str = "") -> GoModule | None:
     for verb, words in _list_directives(collection.load_text(origin)):
         _add_directive(collection, module, (verb, words), (folder, origin))
     local = {path for path, _, _ in module.folders}
-    for wanted in list(module.requires):
-        if wanted[0] not in local and "." not in wanted[0].split("/")[0]:  # no host: no registry has it
-            module.requires.remove(wanted)
+    listed, module.requires = module.requires, []
+    for wanted in listed:
+        if wanted[0] in module.elsewhere:
+            continue
+        if wanted[0] in local or "." in wanted[0].split("/")[0]:
+            module.requires.append(wanted)
+        else:  # no host: no registry has it
             collection.refuse(" ".join(wanted), RefusalReason.NAME, origin)
     return module
 
@@ -148,7 +154,7 @@ def _add_replacement(module: GoModule, words: list[str], folder: str) -> Refusal
     if len(new) == 1:
         found = _resolve_folder(folder, new[0])
         if found is None:
-            module.requires = [wanted for wanted in module.requires if wanted[0] != path]
+            module.elsewhere.add(path)
             return RefusalReason.PATH
         module.folders.append((path, version, found))
         return None

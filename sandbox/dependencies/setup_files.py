@@ -158,6 +158,7 @@ def _literal_texts(node: ast.expr | None, names: _Names, depth: int) -> list[str
     if depth > LITERAL_DEPTH or names.left < 0:
         return None
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        names.left -= node.value.count("\n")  # a text of empty lines is no entry, and a name may stand for it often
         return [line for line in node.value.split("\n") if line.strip()]
     if isinstance(node, ast.Name):
         return _literal_texts(names.values.get(node.id), names, depth + 1)

@@ -32,6 +32,7 @@ _OF_SECTION = re.compile(r"\{\[([\w:.-]{1,100})\]([\w.-]{1,100})\}")
 _OF_ENVIRONMENT = re.compile(r"\{env:\w{1,100}(?::([^{}]{0,1000}))?\}")
 _ROOT = re.compile(r"\{(?:toxinidir|tox_root)\}")
 _MAX_DEPTH = 3
+_MAX_LINES = 20_000  # of all environments of a file: each has the lines of `[DEFAULT]`
 _EACH = 32  # characters that a setting costs which is put into another, beside its own
 _INSTALLS = re.compile(r"\b(?:uv|poetry|pdm)\b.{0,100}? (?:sync|run|install)\b")
 _LINE_CHARS = 300  # of a recipe: more of a line is not looked at
@@ -57,25 +58,31 @@ def _read_sections(collection: Collection, parser: ConfigParser, path: str) -> N
     for section in parser.sections():
         kind, _, name = section.partition(":")
         if section == "testenv" or (kind == "testenv" and classify_list(name) is Role.TEST):
+            if sections.lines_left < 0:
+                return collection.refuse(f"more than {_MAX_LINES} lines", RefusalReason.LIMIT, path)
             lines = {key: list(sections.list_lines(parser[section].get(key, ""))) for key in _KEYS}
             _read_environment(collection, lines, f"{path}: {section}")
+    return None
 
 
 @dataclass
 class _Sections:
-    """The sections of a file of tox, and how many more characters may be taken from one into another. A file of 5,000
-    lines could otherwise ask for millions.
+    """The sections of a file of tox, and how many more characters may be taken from one into another, and how many more
+    lines may be read. A file of 5,000 lines could otherwise ask for millions.
     """
 
     parser: ConfigParser
     left: int = 64 * 1024
+    lines_left: int = _MAX_LINES
 
     def list_lines(self, text: str, depth: int = 0) -> Iterator[str]:
         """The lines for tests, with the lines for tests of other sections in the place of `{[core]deps}`, and the
         default in that of `{env:NAME:DEFAULT}`, as tox does where no such variable is set. What is not there, or is too
         much, stays and is refused as a line.
         """
-        for line in _select_lines(list_lines(text)):
+        lines = list_lines(text)
+        self.lines_left -= len(lines)
+        for line in _select_lines(lines):
             found = [self._find(match) for match in _OF_SECTION.finditer(line)]
             self.left -= sum(len(one) + _EACH for one in found)
             is_much = depth >= _MAX_DEPTH or self.left < 0
@@ -189,6 +196,7 @@ class _SessionCalls:
     def __init__(self, session: ast.FunctionDef) -> None:
         self._function = session
         self._session = session.args.args[0].arg if session.args.args else ""
+        self._changing = self._find_changing()
 
     def list(self) -> Iterator[tuple[ast.Call, _Folder]]:
         folder: _Folder = ""
@@ -198,7 +206,7 @@ class _SessionCalls:
             if isinstance(node, tuple):  # the end of `with session.chdir():`
                 (folder,) = node
                 continue
-            if folder is not None and isinstance(node, _BRANCHES) and any(map(self._is_change, ast.walk(node))):
+            if folder is not None and isinstance(node, _BRANCHES) and node in self._changing:
                 folder = None
             if isinstance(node, ast.With) and any(self._is_change(item.context_expr) for item in node.items):
                 pending.append((folder,))
@@ -206,6 +214,19 @@ class _SessionCalls:
                 yield node, folder
                 folder = _enter(folder, node) if self._is_change(node) else folder
             pending += reversed(list(ast.iter_child_nodes(node)))
+
+    def _find_changing(self) -> set[ast.AST]:
+        """The nodes with a change of the folder in them. Found once: an `elif` is within the one before it, so that a
+        walk from each of them would take a time that grows with the square of their number.
+        """
+        above = {child: node for node in ast.walk(self._function) for child in ast.iter_child_nodes(node)}
+        found: set[ast.AST] = set()
+        for change in filter(self._is_change, ast.walk(self._function)):
+            node: ast.AST | None = change
+            while node is not None and node not in found:
+                found.add(node)
+                node = above.get(node)
+        return found
 
     def _is_change(self, node: ast.AST) -> bool:
         found = node.func if isinstance(node, ast.Call) else None

@@ -18,6 +18,7 @@ from sandbox.policy.paths import is_dotgit
 GITMODULES = b".gitmodules"
 _MAX_BYTES = 256 * 1024
 _MAX_SUBMODULES = 100  # of one tree
+_PATH_BYTES = 4096  # PATH_MAX: no longer path can be laid out, and each is an argument of git, which has a limit, too
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,9 @@ def _read_urls(git: Git, blob: str) -> dict[bytes, str]:
 
 
 def _require_safe(path: bytes) -> None:
-    if any(name in {b"", b".", b".."} or is_dotgit(name) or b"\r" in name for name in path.split(b"/")):
+    if len(path) > _PATH_BYTES or any(
+        name in {b"", b".", b".."} or is_dotgit(name) or b"\r" in name for name in path.split(b"/")
+    ):
         raise _refuse(f"a submodule has the path {ascii(path.decode('utf-8', errors='replace'))[:200]}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -193,3 +194,15 @@ def test_signals_are_cheap_facts(names: list[bytes], facts: tuple[bool, bool, bo
 def test_documentation_is_hinted_at() -> None:
     names = [b"docs/a", b"Documentation/b", b"src/c.md", b"CHANGES.rst", b"README.md"]
     assert described(dict.fromkeys(names, b"")).doc_hints == ("Documentation/**", "docs/**", "*.md", "*.rst")
+
+
+def test_the_folders_of_deep_paths_are_not_all_listed() -> None:
+    """A few tree objects, each of which is in many folders, make 300,000 paths of 64 folders: 19 million folders."""
+    below = b"/".join([b"a"] * 62)
+    entries = [TreeEntry(b"d%d/%b/f" % (number, below), REGULAR, "0" * 40, 1) for number in range(5_000)]
+    tracemalloc.start()
+    context = build_envelope(entries, lambda _: [])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert context.tree
+    assert peak < 20 * 1024**2  # 150 MB

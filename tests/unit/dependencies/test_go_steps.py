@@ -57,6 +57,17 @@ retract v1.0.0
     ]
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["required first", "replaced first"])
+def test_a_module_for_which_a_folder_out_of_the_tree_stands_is_not_fetched(order: int) -> None:
+    lines = ["require example.com/a v1.0.0", "require example.com/b v1.0.0", "replace example.com/b => ../../b"]
+    found = plan("\n".join(["module example.com/p", *lines[::order]]))
+    assert found is not None
+    assert found.wanted == ("example.com/a v1.0.0",)
+    assert [(entry.text, entry.reason) for entry in found.refused] == [
+        ("replace example.com/b => ../../b", RefusalReason.PATH)
+    ]
+
+
 def test_folders_of_the_tree_that_stand_for_modules_are_written_anew_too() -> None:
     found = plan(
         "module p\nrequire local v0.0.0\nrequire example.com/member v0.0.0\nreplace local => ./here\n",

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 
 import pytest
 
+from devtools.host_speed import slowness
 from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.python_manifest import read_python_manifest, select_requirements
 from sandbox.dependencies.python_steps import format_requirement
@@ -136,6 +138,29 @@ def test_lines_of_tox_with_factors_of_tests_are_read() -> None:
         **{"needs.txt": "i\n"},
     )
     assert names(manifest, TEST) == ["pytest", "b", "d", "i", "h", "f"]
+
+
+def test_lines_that_each_environment_of_tox_has_from_the_defaults_are_limited() -> None:
+    variants = ["".join(letters) for letters in itertools.product(*((one, one.upper()) for one in "unittests"))]
+    environments = "".join(f"[testenv:{name}]\n" for name in variants)
+    collection = Collection({"tox.ini": f"[DEFAULT]\nextras =\n{' a' * 99}\n{environments}".encode()}.get)
+    read_tox(collection)
+    assert not collection.refused
+    lines = " a\n" * 400
+    collection = Collection({"tox.ini": f"[DEFAULT]\nextras =\n{lines}{environments}".encode()}.get)
+    read_tox(collection)
+    assert [entry.reason for entry in collection.refused] == [RefusalReason.LIMIT]
+    assert len(collection.wanted_extras) <= 20_400
+
+
+def test_each_branch_of_a_session_of_nox_is_not_walked_from_all_before_it() -> None:
+    """66 KB took 25 s: an `elif` is within the one before it."""
+    branches = "".join(f" elif a:\n  {'x;' * 20}\n" for _ in range(2_000))
+    text = f"def tests(session):\n if a:\n  pass\n{branches} session.install('pytest')\n session.chdir('x')\n"
+    began = time.process_time()
+    manifest = read(noxfile__py=text)
+    assert time.process_time() - began < 6 * slowness()
+    assert names(manifest, TEST) == ["pytest"]
 
 
 def test_files_that_a_session_of_nox_installs_are_those_of_its_folder() -> None:
@@ -538,6 +563,17 @@ setup(name="p", install_requires=needs + ["six"], tests_require=open("x").read()
     assert [(found.text, found.reason, found.origin) for found in manifest.refused] == [
         ("computed", RefusalReason.SYNTAX, "setup.py: tests_require")
     ]
+
+
+def test_a_text_of_empty_lines_that_a_list_of_setup_py_repeats_is_not_split_each_time() -> None:
+    """Empty lines are no entries, so that the limit of entries does not count them."""
+    repeated = "a"
+    for _ in range(13):
+        repeated = f"({repeated}+{repeated})"
+    began = time.process_time()
+    manifest = read(setup__py=f"a = '''{chr(10) * 200_000}'''\nsetup(install_requires={repeated})\n")
+    assert time.process_time() - began < 5 * slowness()  # 35 s
+    assert [found.text for found in manifest.refused] == ["computed"]
 
 
 def test_what_setup_py_computes_is_taken_from_the_metadata_of_an_sdist() -> None:

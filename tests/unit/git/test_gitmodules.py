@@ -42,7 +42,7 @@ def test_a_tree_without_the_file_has_none(upstream: Upstream) -> None:
     "text",
     [
         entry("../out"), entry("a/../../out"), entry("/etc/out"), entry(".git/hooks"), entry("a/.GIT/x"), entry("a//b"),
-        entry("s\\r"), entry("sub") + entry("sub", name="again"), "[submodule\n", entry("."),
+        entry("s\\r"), entry("a" * 140_000), entry("sub") + entry("sub", name="again"), "[submodule\n", entry("."),
     ],
 )  # fmt: skip
 def test_a_hostile_path_is_refused(text: str, upstream: Upstream) -> None:
