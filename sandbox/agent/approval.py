@@ -28,9 +28,12 @@ from sandbox.agent.permission import (
     permission_by_policy,
 )
 from sandbox.agent.tools import Tool
+from sandbox.approvals import AgentCall
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Approval, ApprovalScope, Permission
 from sandbox.policy.approvals import is_always_asked
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
+from sandbox.workbench.tasks.approved_state import ASK_AGAIN
 
 if TYPE_CHECKING:
     from sandbox.agent.agent import Agent
@@ -66,6 +69,7 @@ async def require_approval(
     if answer is None:
         raise approval_required_error(asked)
     await _run_in_thread(agent, partial(_record_answer, agent, asked, answer))
+    await _run_in_thread(agent, partial(_require_unchanged, agent, tool, arguments, call))
     taken = await _run_in_thread(agent, partial(agent.workbench.take_approval, call))
     if taken is None:
         raise approval_denied_error(tool.name, "The person denied it")
@@ -117,6 +121,14 @@ def _record_answer(agent: Agent, asked: Approval, answer: types.ElicitResult) ->
     if answer.action == "cancel":
         raise approval_required_error(asked)  # no decision was made: the request stays pending
     agent.workbench.answer_approval(asked.id, approved=approved, by=BY_CLIENT, scope=scope)
+
+
+def _require_unchanged(agent: Agent, tool: Tool, arguments: Any, call: AgentCall) -> None:
+    """A person may take minutes to answer. Raises: `conflict` if the call would act on another state by now."""
+    if build_call(agent, tool, arguments) != call:
+        raise SandboxError(
+            ErrorCode.CONFLICT, f"What {tool.name} would act on changed while the person was asked", hint=ASK_AGAIN
+        )
 
 
 async def _run_in_thread(agent: Agent, work: Any) -> Any:

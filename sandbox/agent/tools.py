@@ -51,7 +51,8 @@ class Preset(StrEnum):
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One permitted call. `state`: the commit or tree that a person approved; None if no question was asked.
+    """One permitted call. `state`: the commit or tree that a person approved, with the facts that the question showed
+    (`approved_state.join_state`); None if no question was asked.
 
     `is_cancelled`: whether the client no longer waits for the answer.
     """
@@ -168,7 +169,7 @@ def _list_tasks(request: ToolCall) -> BaseModel:
 def _run_check(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     started = request.workbench.start_checks(
-        wanted.task_id, [wanted.check_id], request.watch, arguments=wanted.arguments
+        wanted.task_id, [wanted.check_id], request.watch, arguments=wanted.arguments, expected_tree=request.state
     )
     return _wait(request, started.run_id)
 
@@ -176,19 +177,23 @@ def _run_check(request: ToolCall) -> BaseModel:
 def _verify(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     options = VerifyOptions(against=wanted.against)
-    return _wait(request, request.workbench.start_verify(wanted.task_id, request.watch, options).run_id)
+    started = request.workbench.start_verify(wanted.task_id, request.watch, options, expected_tree=request.state)
+    return _wait(request, started.run_id)
 
 
 def _explore(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     patches = {name: text.encode("utf-8", "surrogatepass") for name, text in wanted.patches.items()}
     options = ExploreOptions(expected_hashes=wanted.expected_hashes)
-    started = request.workbench.start_exploration(wanted.task_id, patches, wanted.task_ids, request.watch, options)
+    started = request.workbench.start_exploration(
+        wanted.task_id, patches, wanted.task_ids, request.watch, options, expected_tree=request.state
+    )
     return _wait(request, started.run_id)
 
 
 def _candidate(request: ToolCall) -> BaseModel:
-    return _wait(request, request.workbench.start_candidate(request.arguments.task_id, request.watch).run_id)
+    task_id = request.arguments.task_id
+    return _wait(request, request.workbench.start_candidate(task_id, request.watch, expected_tree=request.state).run_id)
 
 
 def _prepare(request: ToolCall) -> BaseModel:
@@ -221,6 +226,15 @@ def _open_pull_request(request: ToolCall) -> BaseModel:
     return request.workbench.open_pull_request(
         wanted.task_id, wanted.title, wanted.body or "", draft=wanted.draft, expected_commit=request.state
     )
+
+
+def _fork(request: ToolCall) -> BaseModel:
+    wanted = request.arguments
+    made = request.workbench.fork_task(
+        wanted.task_id, wanted.snapshot, wanted.prompt, with_artifacts=wanted.with_artifacts,
+        expected_tree=request.state if wanted.snapshot is None else None,  # a snapshot does not change
+    )  # fmt: skip
+    return outputs.TaskResult(task=made)
 
 
 def _sync(request: ToolCall) -> BaseModel:
@@ -485,12 +499,7 @@ _ROWS = (
     ),
     Tool(
         "space_repo_fork_task", Preset.EDIT, _WRITE, inputs.ForkInput, outputs.TaskResult,
-        lambda r: outputs.TaskResult(
-            task=r.workbench.fork_task(
-                r.arguments.task_id, r.arguments.snapshot, r.arguments.prompt,
-                with_artifacts=r.arguments.with_artifacts,
-            )
-        ),
+        _fork,
         "Create a task that continues from a state of this one.",
         journal="fork", command="task fork",
     ),

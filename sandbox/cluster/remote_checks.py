@@ -71,8 +71,10 @@ class RemoteChecks(RemoteRuns):
         *,
         runtime: str | None = None,
         arguments: Sequence[str] = (),
+        expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As in `Workbench`. The run continues when this process ends."""
+        _require_no_tree(task_id, expected_tree)
         wanted = _describe_checks(check_ids, runtime, arguments)
         return self._start(task_id, "check", wanted, watch, tuple(check_ids))
 
@@ -83,9 +85,15 @@ class RemoteChecks(RemoteRuns):
 
     @elsewhere
     def start_verify(
-        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+        self,
+        task_id: str,
+        watch: Watch | None = None,
+        options: VerifyOptions | None = None,
+        *,
+        expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As `verify`, without waiting."""
+        _require_no_tree(task_id, expected_tree)
         return self._start(task_id, "verify", _choose_options(task_id, options), watch)
 
     @elsewhere
@@ -97,9 +105,15 @@ class RemoteChecks(RemoteRuns):
 
     @elsewhere
     def start_candidate(
-        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+        self,
+        task_id: str,
+        watch: Watch | None = None,
+        options: VerifyOptions | None = None,
+        *,
+        expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As `candidate`, without waiting."""
+        _require_no_tree(task_id, expected_tree)
         return self._start(task_id, "candidate", _choose_options(task_id, options), watch)
 
     @elsewhere
@@ -126,8 +140,11 @@ class RemoteChecks(RemoteRuns):
         task_ids: Sequence[str] = (),
         watch: Watch | None = None,
         options: ExploreOptions | None = None,
+        *,
+        expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As `explore`, without waiting."""
+        _require_no_tree(task_id, expected_tree)
         wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
         return self._start(task_id, "explore", wanted, watch)
 
@@ -253,6 +270,15 @@ class RemoteChecks(RemoteRuns):
             self._cancellations[run.run_id] = cancelled
         self._asked.start(run, arguments)
         return BackgroundRun(**run.model_dump(exclude={"schema_version"}), state="running", elapsed_s=0.0)
+
+
+def _require_no_tree(task_id: str, expected_tree: str | None) -> None:
+    """No call of an agent has one: what a person is asked about a task of the cluster is in its arguments.
+
+    Raises: `invalid_input`.
+    """
+    if expected_tree is not None:
+        raise not_on_cluster_error("a run on an expected tree", task_id)
 
 
 def _find_cancelled(watch: Watch | None) -> Callable[[], bool] | None:

@@ -211,9 +211,17 @@ class RemoteTasks(TasksElsewhere):
 
     @elsewhere
     def fork_task(
-        self, task_id: str, snapshot: str | None = None, prompt: str | None = None, *, with_artifacts: bool = False
+        self,
+        task_id: str,
+        snapshot: str | None = None,
+        prompt: str | None = None,
+        *,
+        with_artifacts: bool = False,
+        expected_tree: str | None = None,
     ) -> Task:
-        """As in `Workbench`, on the worker that has the task. After an interrupt as `create_task`."""
+        """As in `Workbench`, on the worker that has the task. After an interrupt as `create_task`. `expected_tree`: not
+        compared: of an agent's call it is about the profile, and the files are among the call's arguments.
+        """
         wanted = {"snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
         return self._make_fork(task_id, wanted)
 

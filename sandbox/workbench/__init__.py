@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     from sandbox.store.task_table import TaskRow
     from sandbox.workbench import home_operations
     from sandbox.workbench.checks.explore import ExploreRequest
+    from sandbox.workbench.checks.task_checks import TaskRun
     from sandbox.workspaces import registry as workspace_registry
     from sandbox.workspaces.workspace import Workspace
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
@@ -727,7 +728,8 @@ class Workbench:
         check's directory; `unsafe_repository` for a changed `.git` file; `quota_exceeded`.
         """
         with use.stop.stoppable(self._services.home, task_id, watch or Watch()) as heard:
-            return self._run_checks(task_id, check_ids, heard, self._services.with_runtime(runtime), arguments)
+            wanted = use.task_checks.TaskRun(arguments=arguments)
+            return self._run_checks(task_id, check_ids, heard, self._services.with_runtime(runtime), wanted)
 
     def _run_checks(
         self,
@@ -735,12 +737,11 @@ class Workbench:
         check_ids: Sequence[str],
         watch: Watch,
         services: Services,
-        arguments: Sequence[str],
-        run_id: str | None = None,
+        wanted: TaskRun,
     ) -> tuple[CheckRun, ...]:
-        recorded = {"ids": list(check_ids), **({"arguments": list(arguments)} if arguments else {})}
+        recorded = {"ids": list(check_ids), **({"arguments": list(wanted.arguments)} if wanted.arguments else {})}
         with use.journaling.record_operation(self._services, task_id, "check", recorded, names=check_ids) as done:
-            return done(use.task_checks.run_checks(services, task_id, check_ids, watch, run_id, arguments))
+            return done(use.task_checks.run_checks(services, task_id, check_ids, watch, wanted))
 
     def start_checks(
         self,
@@ -750,12 +751,14 @@ class Workbench:
         *,
         runtime: str | None = None,
         arguments: Sequence[str] = (),
+        expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As `run_checks`, without waiting: the answer has the run id for `wait_run` and `stop_run`.
 
         If the same checks already run in the task, that run is returned. `watch` is called from another thread. Leaving
-        the `with` block of this workbench stops runs in progress, unless `wait_for_runs` is called first. Raises:
-        `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `run_checks`.
+        the `with` block of this workbench stops runs in progress, unless `wait_for_runs` is called first.
+        `expected_tree`: fail (`conflict`) if the working state is a different tree. Raises: `quota_exceeded` for too
+        many runs at once; the error of a run that fails at once, as `run_checks`.
         """
         options = {"runtime": runtime, "arguments": list(arguments)}
         question = use.background.Question("check", task_id, tuple(check_ids), options)
@@ -764,11 +767,18 @@ class Workbench:
             self._services,
             question,
             watch or Watch(),
-            lambda heard, run_id: self._run_checks(task_id, check_ids, heard, services, arguments, run_id),
+            lambda heard, run_id: self._run_checks(
+                task_id, check_ids, heard, services, use.task_checks.TaskRun(run_id, arguments, expected_tree)
+            ),
         )
 
     def start_verify(
-        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+        self,
+        task_id: str,
+        watch: Watch | None = None,
+        options: VerifyOptions | None = None,
+        *,
+        expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As `verify`, without waiting; otherwise as `start_checks`.
 
@@ -777,7 +787,10 @@ class Workbench:
         how = options or VerifyOptions()
         question = use.background.Question("verify", task_id, (), asdict(how))
         return use.background.start(
-            self._services, question, watch or Watch(), lambda heard, _run_id: self._verify(task_id, heard, how)
+            self._services,
+            question,
+            watch or Watch(),
+            lambda heard, _run_id: self._verify(task_id, heard, how, expected_tree),
         )
 
     def wait_run(
@@ -862,6 +875,8 @@ class Workbench:
         task_ids: Sequence[str] = (),
         watch: Watch | None = None,
         options: ExploreOptions | None = None,
+        *,
+        expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As `explore`, without waiting; otherwise as `start_checks`.
 
@@ -870,7 +885,10 @@ class Workbench:
         asked = self._ask_to_explore(patches or {}, task_ids, options or ExploreOptions())
         question = use.background.Question("explore", task_id, (), use.explore.describe_request(asked))
         return use.background.start(
-            self._services, question, watch or Watch(), lambda heard, _run_id: self._explore(task_id, heard, asked)
+            self._services,
+            question,
+            watch or Watch(),
+            lambda heard, _run_id: self._explore(task_id, heard, asked, expected_tree),
         )
 
     def _ask_to_explore(
@@ -878,15 +896,20 @@ class Workbench:
     ) -> ExploreRequest:
         return use.explore.ExploreRequest(dict(patches), tuple(self.task(name).id for name in task_ids), options)
 
-    def _explore(self, task_id: str, watch: Watch, asked: ExploreRequest) -> Exploration:
+    def _explore(
+        self, task_id: str, watch: Watch, asked: ExploreRequest, expected_tree: str | None = None
+    ) -> Exploration:
         arguments = use.explore.describe_request(asked)
         names = [*asked.patches, *asked.task_ids]
         with use.journaling.record_operation(self._services, task_id, "explore", arguments, names=names) as done:
-            return done(use.explore.explore(self._services, task_id, asked, watch))
+            return done(use.explore.explore(self._services, task_id, asked, watch, expected_tree))
 
-    def _verify(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+    def _verify(
+        self, task_id: str, watch: Watch, options: VerifyOptions, expected_tree: str | None = None
+    ) -> Verification:
         with use.journaling.record_operation(self._services, task_id, "verify", {}) as done:
-            return done(use.verify.verify(self._services.with_runtime(options.runtime), task_id, watch, options))
+            services = self._services.with_runtime(options.runtime)
+            return done(use.verify.verify(services, task_id, watch, options, expected_tree))
 
     def candidate(
         self, owner_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
@@ -904,13 +927,20 @@ class Workbench:
         with use.stop.stoppable(self._services.home, owner_id, watch or Watch()) as heard:
             return self._candidate(owner_id, heard, how)
 
-    def _candidate(self, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+    def _candidate(
+        self, task_id: str, watch: Watch, options: VerifyOptions, expected_tree: str | None = None
+    ) -> Verification:
         with use.journaling.record_operation(self._services, task_id, "candidate", {}) as done:
             services = self._services.with_runtime(options.runtime)
-            return done(use.launch_candidate.launch_candidate(services, task_id, watch, options))
+            return done(use.launch_candidate.launch_candidate(services, task_id, watch, options, expected_tree))
 
     def start_candidate(
-        self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+        self,
+        task_id: str,
+        watch: Watch | None = None,
+        options: VerifyOptions | None = None,
+        *,
+        expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As `candidate` for a task, without waiting; otherwise as `start_checks`.
 
@@ -919,7 +949,10 @@ class Workbench:
         how = options or VerifyOptions()
         question = use.background.Question("candidate", task_id, (), asdict(how))
         return use.background.start(
-            self._services, question, watch or Watch(), lambda heard, _run_id: self._candidate(task_id, heard, how)
+            self._services,
+            question,
+            watch or Watch(),
+            lambda heard, _run_id: self._candidate(task_id, heard, how, expected_tree),
         )
 
     def promote(
@@ -1298,12 +1331,14 @@ class Workbench:
         prompt: str | None = None,
         *,
         with_artifacts: bool = False,
+        expected_tree: str | None = None,
     ) -> Task:
         """A new task that continues from a snapshot, or from the current working state.
 
         `with_artifacts`: it also gets the build output that the profile ignores, with its times, so that its first
-        check is incremental. Raises: as `create_task` and `snapshot`; `not_found` for the snapshot; `invalid_input` for
-        `with_artifacts` with a snapshot.
+        check is incremental. `expected_tree`: refuse (`conflict`) if the working state is a different tree. Raises: as
+        `create_task` and `snapshot`; `not_found` for the snapshot; `invalid_input` for `with_artifacts` with a
+        snapshot.
         """
         arguments: dict[str, object] = {"snapshot": snapshot, "prompt": prompt}
         if with_artifacts:
@@ -1311,7 +1346,7 @@ class Workbench:
         with use.journaling.record_operation(
             self._services, task_id, "fork", arguments, names=[snapshot or ""]
         ) as done:
-            wanted = use.snapshots.ForkRequest(snapshot, prompt, with_artifacts)
+            wanted = use.snapshots.ForkRequest(snapshot, prompt, with_artifacts, expected_tree=expected_tree)
             return done(use.snapshots.fork_task(self._services, task_id, wanted))
 
     def fork_named_task(

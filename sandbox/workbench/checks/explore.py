@@ -41,6 +41,7 @@ from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOption
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.repositories.seen_facts import advise_owner
+from sandbox.workbench.tasks.approved_state import describe_record, require_approved_state
 from sandbox.workbench.tasks.patched_trees import PatchOfTree, patch_tree
 from sandbox.workbench.tasks.snapshots import keep_tree, restore_state, take_snapshot
 
@@ -92,13 +93,19 @@ class _Exploring:
     checks: tuple[Check, ...]
 
 
-def explore(services: Services, task_id: str, request: ExploreRequest, watch: Watch) -> Exploration:
-    """Try all ways, rank them, and restore the best into the task.
+def explore(
+    services: Services, task_id: str, request: ExploreRequest, watch: Watch, expected_tree: str | None = None
+) -> Exploration:
+    """Try all ways, rank them, and restore the best into the task. `expected_tree`: the state that was approved.
 
-    Raises: `not_found`, `conflict` for a closed task or a busy one, `invalid_input` for tasks of another repository or
-    base; as `run_in_rooms` for the task's own state. A way that fails by itself has its error as `problem`.
+    Raises: `not_found`; `conflict` for another state, a closed task or a busy one; `invalid_input` for tasks of another
+    repository or base; as `run_in_rooms` for the task's own state. A way that fails by itself has its error as
+    `problem`.
     """
     question = _ask(services, task_id)
+    require_approved_state(
+        "tree", question.base.tree, expected_tree, lambda _: describe_record(services.home, question.task)
+    )
     tasks = [_require_sibling(question, name) for name in request.task_ids]
     makers: list[tuple[str, Callable[[], Snapshot]]] = [
         *((name, partial(_keep_patched, question, name, text, request)) for name, text in request.patches.items()),

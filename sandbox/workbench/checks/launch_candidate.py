@@ -31,6 +31,8 @@ from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workbench.repositories.profile_checks import load_task_profile
+from sandbox.workbench.tasks.approved_state import require_approved
+from sandbox.workbench.tasks.lifecycle import require_approved_task
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,18 @@ def find_source(services: Services, owner_id: str) -> CandidateSource:
     return source
 
 
-def launch_candidate(services: Services, owner_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+def launch_candidate(
+    services: Services, owner_id: str, watch: Watch, options: VerifyOptions, expected_tree: str | None = None
+) -> Verification:
     """Build, launch and probe the application in one clean room, or answer from cached verdicts. The last run is that
     of the launch; `verified`: every check before it and every phase of it passed.
 
-    Raises: as `find_source`, `order_checks` and `run_in_rooms`.
+    `expected_tree`: the working state of a task that was approved. Raises: `conflict` for another one; as
+    `find_source`, `order_checks` and `run_in_rooms`.
     """
     source = find_source(services, owner_id)
+    if expected_tree is not None:
+        _require_approved(services, source, expected_tree)
     profile, tree = source.profile.with_launch(), source.tree
     checks = order_checks(profile, [LAUNCH], services.policies.container.container)
     base_tree = objects.tree_of(source.git, source.base_commit)
@@ -87,6 +94,13 @@ def launch_candidate(services: Services, owner_id: str, watch: Watch, options: V
     take = partial(_take_artifacts, services, source) if profile.release else None
     runs = run_in_rooms(services, rooms, VerifyRequest(profile, checks, source.owner, take), watch, options)
     return Verification(runs=runs, verified=is_verified(runs, checks), tree=tree)
+
+
+def _require_approved(services: Services, source: CandidateSource, approved: str) -> None:
+    task = find_task(services.home, source.owner)
+    require_approved("commit", source.commit, task.head_commit)
+    require_approved("base", source.base_commit, task.base_commit)
+    require_approved_task(services, task, approved)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
 from sandbox.git.scratch_trees import compute_tree_id
+from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, Task, Verdict, WorkspaceKind
 from sandbox.profiles import Profile, project_of
@@ -29,7 +30,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import profile_from_facts
 from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.tasks.impact import advise_check
-from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base
+from sandbox.workbench.tasks.lifecycle import TaskBase, compare_task, lock_task, read_base, require_approved_task
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.own_disk import settle_disk
 
@@ -39,21 +40,32 @@ else:  # loaded for a task of this kind (docs/adr/0080)
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
 
 
+@dataclass(frozen=True)
+class TaskRun:
+    """How checks run in a task. `last_run_id`: the id for the run of the last check. `arguments`: for the only check.
+    `expected_tree`: the working state that was approved.
+    """
+
+    last_run_id: str | None = None
+    arguments: Sequence[str] = ()
+    expected_tree: str | None = None
+
+
 def run_checks(
     services: Services,
     task_id: str,
     check_ids: Sequence[str],
     watch: Watch,
-    last_run_id: str | None = None,
-    arguments: Sequence[str] = (),
+    wanted: TaskRun | None = None,
 ) -> tuple[CheckRun, ...]:
     """Run checks in the task's own worktree, required ones first; stop at the first that does not pass.
 
-    `last_run_id`: the id for the run of the last check. `arguments`: for the only check in `check_ids`. Raises: as
-    `order_checks`, `build_task_recorder` and `run_one`; `conflict` for a closed task or while another operation holds
-    it.
+    Raises: as `order_checks`, `build_task_recorder` and `run_one`; `conflict` for a closed task, for another state than
+    the approved one, or while another operation holds it.
     """
+    wanted = wanted or TaskRun()
     task = find_task(services.home, task_id)
+    require_approved_task(services, task, wanted.expected_tree)  # before images are built; again under the lock
     base = read_base(services, task)
     profile = profile_from_facts(services, task.repo_id, base.facts, task.profile)
     profile = add_git_facts(profile, base.git, task.head_commit)
@@ -62,15 +74,16 @@ def run_checks(
         check_ids,
         services.policies.container.container,
         lambda: advise(services, task.repo_id, base.facts, profile),
-        arguments,
+        wanted.arguments,
     )
     setups = prepare_setups(services, profile.parts_of(checks), find_last_tree(services, task), watch)
     recorders = {name: running.build_task_recorder(services, setup, task_id) for name, setup in setups.items()}
     with hold_layers(services, task.id, *setups.values()), lock_task(services, task) as locked:
         is_tree = locked.workspace_kind is WorkspaceKind.TREE
         task = tree_tasks.lay_out_files(services, locked) if is_tree else locked
+        require_approved_task(services, task, wanted.expected_tree)
         ids = [running.new_run_id(services.presence) for _ in checks[1:]] + [
-            last_run_id or running.new_run_id(services.presence)
+            wanted.last_run_id or running.new_run_id(services.presence)
         ]
         chain = list(zip(ids, checks, strict=True))
         return tuple(_run_in_task(services, (task, base, profile), recorders, chain, watch))

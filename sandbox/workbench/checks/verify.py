@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sandbox.workbench.checks import uncommitted as working_directories
     from sandbox.workbench.repositories import change_settings, clone
     from sandbox.workbench.repositories.clone import UpdatedRepository
-    from sandbox.workbench.tasks import status
+    from sandbox.workbench.tasks import lifecycle, status
 else:  # loaded at first use (docs/adr/0080)
     changed_parts = LazyModule("sandbox.workbench.checks.changed_parts")
     differential = LazyModule("sandbox.workbench.checks.differential")
@@ -58,15 +58,18 @@ else:  # loaded at first use (docs/adr/0080)
     change_settings = LazyModule("sandbox.workbench.repositories.change_settings")
     clone = LazyModule("sandbox.workbench.repositories.clone")
     repetition = LazyModule("sandbox.workbench.checks.repetition")
+    lifecycle = LazyModule("sandbox.workbench.tasks.lifecycle")
     status = LazyModule("sandbox.workbench.tasks.status")
 
 
-def verify(services: Services, task_id: str, watch: Watch, options: VerifyOptions) -> Verification:
+def verify(
+    services: Services, task_id: str, watch: Watch, options: VerifyOptions, expected_tree: str | None = None
+) -> Verification:
     """Run all checks of the profile in clean rooms over the exact tree of the task's last commit.
 
-    With `options.against` the same checks run on that tree, too, and both are compared. Raises: `not_found`; `conflict`
-    for a closed task; `invalid_input` for `include_changes`, and for what `against` names; as `order_checks` and
-    `run_in_rooms`.
+    With `options.against` the same checks run on that tree, too, and both are compared. `expected_tree`: the working
+    state that was approved. Raises: `not_found`; `conflict` for another one, or a closed task; `invalid_input` for
+    `include_changes`, and for what `against` names; as `order_checks` and `run_in_rooms`.
     """
     if options.include_changes:
         raise SandboxError(
@@ -75,6 +78,7 @@ def verify(services: Services, task_id: str, watch: Watch, options: VerifyOption
             hint="Commit them first, or run checks in the task's own worktree.",
         )
     task = find_task(services.home, task_id)
+    lifecycle.require_approved_task(services, task, expected_tree)
     _, git = services.repositories.open(task.repo_id)
     plain = load_task_profile(services, task)
     profile = add_git_facts(plain, git, task.head_commit)

@@ -20,7 +20,12 @@ from sandbox.models import Task
 from sandbox.policy.paths import RepoPath, parse_repo_path, path_bytes
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks import tree_tasks
-from sandbox.workbench.tasks.approved_state import require_approved
+from sandbox.workbench.tasks.approved_state import (
+    describe_record,
+    join_state,
+    require_approved,
+    require_approved_state,
+)
 from sandbox.workbench.tasks.worktrees import ensure_site_mounted, has_worktree, is_without_files, locate_worktree
 
 CONTENT_BYTES = 64 * 1024**2
@@ -32,23 +37,29 @@ _CHUNK = 1 << 20
 
 
 def find_clean_state(services: Services, task: Task, without: Sequence[str]) -> str:
-    """The state that an approval of a clean is bound to: the last commit, and with `without` also a digest of what
-    these paths contain, after a space. Raises: `unsafe_path`.
+    """The state that an approval of a clean is bound to: the last commit; with `without` a digest of what these paths
+    contain; what the question shows of the task's record. Separated by spaces. Raises: `unsafe_path`.
     """
-    if not without:
-        return task.head_commit
+    content = f" {_find_content(services, task, without)}" if without else ""
+    return join_state(f"{task.head_commit}{content}", describe_record(services.home, task))
+
+
+def _find_content(services: Services, task: Task, without: Sequence[str]) -> str:
     named = {parse_repo_path(path.rstrip("/")) for path in without}
     paths = sorted(path for path in named if not any(path.startswith(f"{other}/") for other in named))
-    return f"{task.head_commit} {_compute_digest(services, task, paths)}"
+    return _compute_digest(services, task, paths)
 
 
 def require_approved_clean(services: Services, task: Task, without: Sequence[str], approved: str | None) -> None:
-    """`approved`: the result of `find_clean_state` then, or a commit alone; None: any. Raises: `conflict`."""
-    commit, _, content = (approved or "").partition(" ")
-    require_approved("commit", task.head_commit, commit or None)
+    """`approved`: the result of `find_clean_state` then, without the record that of an earlier version, or a commit
+    alone; None: any. Raises: `conflict`.
+    """
+    commit, _, rest = (approved or "").partition(" ")
+    content, _, facts = ("", "", rest) if rest.startswith("{") else rest.partition(" ")
+    known = f"{commit} {facts}".rstrip() or None
+    require_approved_state("commit", task.head_commit, known, lambda _: describe_record(services.home, task))
     if content:
-        now = find_clean_state(services, task, without).partition(" ")[2]
-        require_approved("content of the paths to delete", now, content)
+        require_approved("content of the paths to delete", _find_content(services, task, without), content)
 
 
 def _compute_digest(services: Services, task: Task, paths: Sequence[RepoPath]) -> str:

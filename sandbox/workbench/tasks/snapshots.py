@@ -228,7 +228,8 @@ def _find_target_tree(git: Git, task: Task, state: str) -> str:
 @dataclass(frozen=True)
 class ForkRequest:
     """What a new task continues from: a snapshot, or the present state. `prompt`, `options`: None: those of the task.
-    `with_artifacts`: it also gets the build output of the task's worktree. `new_id`: drawn elsewhere.
+    `with_artifacts`: it also gets the build output of the task's worktree. `new_id`: drawn elsewhere. `expected_tree`:
+    the present state that was approved.
     """
 
     snapshot: str | None = None
@@ -236,6 +237,7 @@ class ForkRequest:
     with_artifacts: bool = False
     new_id: str = ""
     options: TaskOptions | None = None
+    expected_tree: str | None = None
 
 
 def fork_task(services: Services, task_id: str, wanted: ForkRequest) -> Task:
@@ -263,6 +265,7 @@ def fork_task(services: Services, task_id: str, wanted: ForkRequest) -> Task:
         services.disk.admit(Writer.LOOK, demand_of_objects(opened.changes.tree)),
         scratch_objects(opened.git) as git,
     ):
+        require_approved_tree(services, opened, wanted.expected_tree)
         tree = new_commits.build_tree(git, task.head_commit, opened.changes.tree)
         kind = WorkspaceKind.TREE if is_without_files(task, opened.site) else WorkspaceKind.WORKTREE
         origin = ForkOrigin(task, task.head_commit, tree, git, task.base_commit, wanted.new_id)

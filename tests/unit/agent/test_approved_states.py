@@ -1,0 +1,324 @@
+"""Every tool: what a question shows a person is what they approve, and what the call then acts on.
+
+Each change below alters something that questions show of a task. All tools are walked: a question that reads otherwise
+belongs to another call, and a call on a state that has passed is refused. Ids: THREATS N10, S191, S192.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client.client import Client
+
+from sandbox.agent.agent import Agent
+from sandbox.agent.server import make_server
+from sandbox.agent.tools import TOOLS, Tool, ToolCall
+from sandbox.approvals import AgentCall, fingerprint
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Task, TaskOptions
+from sandbox.models.checks import ReleaseRule
+from sandbox.models.releases import ReleaseManifest
+from sandbox.store.home import Home
+from sandbox.store.records import save_repository, save_task
+from sandbox.store.release_folder import open_releases
+from sandbox.workbench import Watch, Workbench
+from sandbox.workbench.approvals import question
+from sandbox.workbench.checks import gate, task_checks
+from sandbox.workbench.delivery import promote
+from tests.unit.conftest import Upstream
+from tests.unit.desk import Desk
+from tests.unit.store.test_verdicts import made as run_made
+
+HASH = f"sha256:{'0' * 64}"
+GIVEN: dict[str, Any] = {
+    "allow": ["x"], "arguments": {}, "check_id": "build", "content": "c", "draft": True, "expected_hashes": {},
+    "expected_sha256": HASH, "message": "m", "new": "n", "new_path": "g", "offline": True, "old": "o", "patch": "p",
+    "patches": {"way": "p"}, "path": "f", "prompt": "p", "ref": "main", "run_id": "run-1", "snapshot": "head",
+    "title": "T", "tool": "t", "url": "https://github.com/o/r", "wait_s": 0,
+}  # fmt: skip
+"""Arguments of all tools by name: those that a tool requires, and two others."""
+
+ONLY_ARGUMENTS = "what it does is in its arguments"
+ONE_FILE = "it changes one file, from a content to another one that both are in its arguments"
+READS = "it only reads"
+UNBOUND = {
+    "space_repo_apply_patch": ONE_FILE,
+    "space_repo_edit_file": ONE_FILE,
+    "space_repo_write_file": ONE_FILE,
+    "space_repo_delete_file": ONE_FILE,
+    "space_repo_rename_file": ONE_FILE,
+    "space_repo_snapshot": "it only adds a saved state",
+    "space_repo_pr_status": "it asks the forge about the task's branch, whose name never changes",
+    **dict.fromkeys(
+        (
+            "space_repo_status", "space_repo_diff", "space_repo_impact", "space_repo_map", "space_repo_read_file",
+            "space_repo_search", "space_repo_list_checks", "space_repo_list_snapshots", "space_repo_list_tasks",
+            "space_repo_wait_run", "space_repo_read_log", "space_repo_test_results", "space_repo_list",
+        ),
+        READS,
+    ),
+    **dict.fromkeys(
+        (
+            "space_repo_clone", "space_repo_fetch", "space_repo_update", "space_repo_create_task",
+            "space_repo_stop_run", "space_agent_request_tool_approval",
+        ),
+        ONLY_ARGUMENTS,
+    ),
+}  # fmt: skip
+"""Tools that act on no state that was shown, and why. Each other tool has to refuse another state."""
+
+PROFILE = (
+    'label = "app"\nimage = "base"\n[[check]]\nid = "build"\nlabel = "b"\nargv = ["true"]\n'
+    '[launch]\nargv = ["./app"]\nrequires = ["build"]\n[launch.ready]\nport = 8080\n'
+)
+
+
+REFUSALS = {ErrorCode.CONFLICT, ErrorCode.STALE_HASH, ErrorCode.NOTHING_TO_COMMIT}
+"""The last one: of a commit, when the changes are committed already."""
+
+
+class Bench(Desk):
+    """A desk whose repository is on a forge, with a candidate; its verdicts and the release in use can be changed."""
+
+    verified = True
+    run = "run-1"
+
+    def call_of(self, tool: Tool) -> AgentCall:
+        return self.workbench.approval_call(tool.name, self.arguments_of(tool).model_dump(mode="json"))
+
+    def arguments_of(self, tool: Tool) -> Any:
+        fields = tool.input_model.model_fields
+        known = {**GIVEN, "task_id": self.task.id, "repo_id": self.repo_id}
+        required = {name for name, field in fields.items() if field.is_required()} | {"offline", "patches"}
+        wanted = required | ({"task_id"} if "task_id" in fields else set())
+        return tool.input_model(**{name: known[name] for name in wanted & fields.keys()})
+
+    def ask_about(self, call: AgentCall) -> tuple[str, ...]:
+        return question.build_question(self.workbench._services, call)
+
+    @property
+    def record(self) -> Task:
+        return self.workbench.task(self.task.id)
+
+    def change_record(self, **fields: object) -> None:
+        save_task(Home(self.home), self.record.model_copy(update=fields))
+
+    def move_remote(self) -> None:
+        known = self.workbench.repository(self.repo_id)
+        save_repository(Home(self.home), known.model_copy(update={"remote_url": "https://github.com/o/other"}))
+
+    def swap(self) -> None:
+        self.write("f", b"swapped\n")
+        self.write("g", b"new\n")
+
+    def commit_and_write(self) -> None:
+        self.workbench.commit(self.task.id, "more")
+        self.write("f", b"again\n")
+
+    def commit_alone(self) -> None:
+        """The files of the task are the same after it, so no tree tells."""
+        self.workbench.commit(self.task.id, "more")
+
+    def fail(self) -> None:
+        self.verified = False
+
+    def launch_again(self) -> None:
+        self.run = "run-2"
+
+    def promote_another(self) -> None:
+        name = "c" * 40
+        with open_releases(Home(self.home), self.repo_id) as releases:
+            with releases.staged() as staged:
+                releases.publish(staged, self.manifest_of(name))
+            releases.promote(name, datetime.now(UTC))
+            releases.confirm()
+
+    def find_promotable(self, _services: object, _owner: str) -> promote.Promotable:
+        head = self.record.head_commit
+        return promote.Promotable(head, ReleaseRule(artifacts=("x",)), self.home, self.manifest_of("a" * 40))
+
+    def manifest_of(self, tree: str) -> ReleaseManifest:
+        return ReleaseManifest(
+            repo_id=self.repo_id, tree=tree, commit=tree, key="k", image_digest="", run_id=self.run,
+            created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        )  # fmt: skip
+
+
+CHANGES: dict[str, Callable[[Bench], None]] = {
+    "files": Bench.swap,
+    "commit": Bench.commit_and_write,
+    "commit of the same files": Bench.commit_alone,
+    "base branch": lambda bench: bench.change_record(base_branch="production"),
+    "base commit": lambda bench: bench.change_record(base_commit=bench.upstream.oid("production")),
+    "profile": lambda bench: bench.change_record(profile="app"),
+    "remote": Bench.move_remote,
+    "verdicts": Bench.fail,
+    "candidate": Bench.launch_again,
+    "release in use": Bench.promote_another,
+}
+
+
+@pytest.fixture
+def bench(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    home = tmp_path / "sandbox-home"
+    (home / "profiles").mkdir(parents=True)
+    (home / "profiles" / "app.toml").write_text(PROFILE)
+    upstream.write("old", b"old\n")
+    upstream.commit()
+    upstream.git("branch", "production")
+    made = Bench(upstream, home)
+    monkeypatch.setattr(
+        gate, "find_tree_verdicts",
+        lambda *_: gate.TreeVerdicts({"build": run_made() if made.verified else None}),
+    )  # fmt: skip
+    monkeypatch.setattr(promote, "find_promotable", made.find_promotable)
+    with made.workbench:
+        made.workbench.set_repository(made.repo_id, {"profile": "app"})
+        made.workbench.create_task(made.repo_id, "to have its branch", "production")
+        made.write("f", b"committed\n")
+        made.workbench.commit(made.task.id, "m")
+        made.write("f", b"shown\n")
+        known = made.workbench.repository(made.repo_id)
+        save_repository(Home(home), known.model_copy(update={"remote_url": "https://github.com/o/r"}))
+        yield made
+
+
+def test_each_tool_is_bound_or_says_why_not() -> None:
+    bound = TOOLS.keys() - UNBOUND.keys()
+    assert UNBOUND.keys() <= TOOLS.keys()
+    assert all("task_id" in TOOLS[name].input_model.model_fields for name in bound)
+    assert {name for name, tool in TOOLS.items() if tool.asks or tool.destructive or tool.sends} <= bound | {
+        "space_repo_clone", "space_repo_fetch",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_n10_a_question_that_reads_otherwise_is_of_another_call(bench: Bench, change: str) -> None:
+    """Control: without the change both are the same; and each change alters the question of some tool."""
+    before = {name: bench.call_of(tool) for name, tool in TOOLS.items()}
+    shown = {name: bench.ask_about(call) for name, call in before.items()}
+    assert {name: bench.call_of(tool) for name, tool in TOOLS.items()} == before
+    CHANGES[change](bench)
+    altered = set()
+    for name, tool in TOOLS.items():
+        now = bench.call_of(tool)
+        if bench.ask_about(now) != shown[name]:
+            altered.add(name)
+            assert fingerprint(now) != fingerprint(before[name]), (name, bench.ask_about(now), shown[name])
+    assert altered
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_n10_no_tool_acts_on_another_state_than_the_approved_one(bench: Bench, change: str) -> None:
+    """Where the state of the call is another one by now, the tool itself refuses the one that was approved."""
+    before = {name: bench.call_of(tool) for name, tool in TOOLS.items() if name not in UNBOUND}
+    CHANGES[change](bench)
+    refused = set()
+    for name, call in before.items():
+        if bench.call_of(TOOLS[name]).state == call.state:
+            continue
+        refused.add(name)
+        request = ToolCall(bench.workbench, bench.arguments_of(TOOLS[name]), Watch(), call.state)
+        with pytest.raises(SandboxError) as caught:
+            TOOLS[name].call(request)
+        assert caught.value.code in REFUSALS, (name, caught.value)
+    assert refused
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_n10_a_question_is_not_asked_about_a_state_that_has_passed(bench: Bench, tool: str) -> None:
+    """A change between the look at the state and the question would show one state, and bind another. Control: without
+    a change the question is built.
+    """
+    call = bench.call_of(TOOLS[tool])
+    assert bench.ask_about(call)
+    bench.commit_and_write()
+    if bench.call_of(TOOLS[tool]).state != call.state:
+        with pytest.raises(SandboxError, match="changed while a person was to be asked"):
+            bench.ask_about(call)
+
+
+@pytest.mark.parametrize("is_changed", [True, False], ids=["changed", "control"])
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_n10_an_answer_is_about_the_state_of_the_question(bench: Bench, mode: str, *, is_changed: bool) -> None:
+    """A person takes a minute to answer, and the files change meanwhile. A client that repeats the call with its answer
+    (`auto`) gets a second question, about the files of now.
+    """
+    asked: list[str] = []
+    (bench.home / "policies").mkdir()
+    (bench.home / "policies" / "approvals.toml").write_text('[tools]\nspace_repo_snapshot = "ask"\n')
+
+    async def elicit(_context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        if is_changed and len(asked) == 1:
+            bench.write("f", b"changed while the person reads\n")
+        return types.ElicitResult(action="accept", content={"answer": "approve this call"})
+
+    callback: Any = elicit
+    results: list[types.CallToolResult] = []
+
+    async def session(workbench: Workbench) -> None:
+        with anyio.fail_after(60):
+            agent = Agent(workbench, bench.home, "policy")
+            async with Client(make_server(agent), mode=mode, elicitation_callback=callback) as client:
+                results.append(await client.call_tool("space_repo_snapshot", {"task_id": bench.task.id}))
+
+    with Workbench(bench.home, environ={}, allow_file=True) as workbench:
+        anyio.run(session, workbench)
+    repeats = mode == "auto"
+    assert results[0].is_error == (is_changed and not repeats)
+    assert len(asked) == (2 if is_changed and repeats else 1)
+    assert len(bench.workbench.snapshots(bench.task.id)) == (0 if results[0].is_error else 1)
+
+
+def test_n10_a_check_does_not_run_on_files_that_change_before_it_has_the_lock(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its image may be built meanwhile. Control: on the approved files it goes on to its run."""
+    state = bench.call_of(TOOLS["space_repo_run_check"]).state
+    ran: list[str] = []
+
+    def prepare(*_: object) -> dict[str, object]:
+        if not ran:
+            bench.write("f", b"swapped\n")
+        return {}
+
+    monkeypatch.setattr(task_checks, "prepare_setups", prepare)
+
+    def run(*_: object) -> Iterator[object]:
+        ran.append("run")
+        return iter(())
+
+    monkeypatch.setattr(task_checks, "_run_in_task", run)
+    wanted = task_checks.TaskRun(expected_tree=state)
+    with pytest.raises(SandboxError) as caught:
+        task_checks.run_checks(bench.workbench._services, bench.task.id, ["build"], Watch(), wanted)
+    assert caught.value.code is ErrorCode.CONFLICT
+    assert not ran
+    bench.write("f", b"shown\n")
+    ran.append("control")
+    task_checks.run_checks(bench.workbench._services, bench.task.id, ["build"], Watch(), wanted)
+    assert ran == ["control", "run"]
+
+
+def test_n10_a_fork_of_a_task_with_a_chosen_profile_is_bound_to_its_files(bench: Bench) -> None:
+    """Its state has one more fact, the digest of what the profile changes. Control: on the same files it succeeds."""
+    task = bench.workbench.create_task(bench.repo_id, "t", options=TaskOptions(profile="app"))
+    bench.task, bench.root = task, bench.worktree(task)
+    tool = TOOLS["space_repo_fork_task"]
+    request = ToolCall(bench.workbench, bench.arguments_of(tool), Watch(), bench.call_of(tool).state)
+    bench.write("f", b"swapped\n")
+    with pytest.raises(SandboxError) as caught:
+        tool.call(request)
+    assert caught.value.code is ErrorCode.CONFLICT
+    with suppress(FileNotFoundError):
+        (bench.root / "f").unlink()
+    bench.workbench.restore(task.id, "head")
+    tool.call(request)
