@@ -32,10 +32,10 @@ else:  # only names that are not ASCII need its tables (docs/adr/0080)
     idna = LazyModule("idna")
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-_HOSTNAME = re.compile(rf"^(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*$")
-_SEGMENT = re.compile(r"^[A-Za-z0-9_.~+][A-Za-z0-9_.~+-]{0,127}$")
-_USER = re.compile(r"^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}$")
-_SCP = re.compile(r"^(?:(?P<user>[^@/:]+)@)?(?P<host>\[[^\]]+\]|[^@/:\[\]]+):(?P<path>(?!//).+)$")
+_HOSTNAME = re.compile(rf"^(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*\Z")
+_SEGMENT = re.compile(r"^[A-Za-z0-9_.~+][A-Za-z0-9_.~+-]{0,127}\Z")
+_USER = re.compile(r"^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}\Z")
+_SCP = re.compile(r"^(?:(?P<user>[^@/:]+)@)?(?P<host>\[[^\]]+\]|[^@/:\[\]]+):(?P<path>(?!//).+)\Z")
 _DEFAULT_PORTS = {"https": 443, "http": 80, "ssh": 22}
 _SCHEMES = {"https": "https", "http": "http", "ssh": "ssh", "git+ssh": "ssh", "ssh+git": "ssh", "file": "file"}
 _HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:OWNER/NAME."

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sandbox.models import ApplyResult, CheckoutResult, ConflictResolution, MergeConflict, SyncResult
 
-_KEY = lazy_pattern(r"^(?P<path>.+)@(?P<ours>[0-9a-f]{40,64}|-)\.\.(?P<theirs>[0-9a-f]{40,64}|-)$", re.DOTALL)
+_KEY = lazy_pattern(r"^(?P<path>.+)@(?P<ours>[0-9a-f]{40,64}|-)\.\.(?P<theirs>[0-9a-f]{40,64}|-)\Z", re.DOTALL)
 _FILE_BYTES = 8 * 1024**2
 _offline = click.option("--offline", is_flag=True, help="Do not fetch first: use what the last fetch brought.")
 

@@ -215,6 +215,8 @@ def bound_conflicts(found: SyncResult) -> SyncResult:
 def collect_pages(ask: Callable[[int, int], Page], kind: type[_ItemT], limit: int) -> Iterator[_ItemT]:
     """The newest items, from several answers. `ask`: called with a limit and with how many to skip. An item that came
     while the pages were asked for is left out, and none is there twice.
+
+    Raises: `internal` for what is no such item.
     """
     read, given, skip = TypeAdapter(kind), set[str](), 0
     while len(given) < limit:
@@ -223,7 +225,11 @@ def collect_pages(ask: Callable[[int, int], Page], kind: type[_ItemT], limit: in
         fresh = {json.dumps(item, sort_keys=True): item for item in page.items}
         new = [known for known in fresh if known not in given][: limit - len(given)]
         given.update(new)
-        yield from (read.validate_python(fresh[known], extra="ignore") for known in new)
+        try:
+            found = [read.validate_python(fresh[known], extra="ignore") for known in new]
+        except ValidationError as error:
+            raise unreadable_answer_error("a worker", describe_errors(error)) from error
+        yield from found
         if not page.more or not new:
             return
 

@@ -183,7 +183,7 @@ class _Sender:
             document = json.loads(self._path.read_bytes())
             found = document.get(_PLACES, document)  # of an older version: the places alone
             return {name: int(place) for name, place in found.items() if name in sizes}
-        except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        except (FileNotFoundError, ValueError, TypeError, AttributeError, RecursionError):
             return sizes
 
     def _save_if_due(self) -> None:

@@ -21,6 +21,13 @@ OWN_KERNEL_RUNTIMES = frozenset({"runsc"})
 _NOT_SHOWN = ("CapAmb", "NoNewPrivs", "Seccomp")  # seen: release-20221219
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 _KERNEL_PATHS = ("/proc/", "/sys/", "/dev/")
+_KERNEL_KINDS = frozenset({"proc", "sysfs", "tmpfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "selinuxfs"})
+"""File systems that have no files of the host's disks: one of a disk at `/dev/shm` is a directory of the host."""
+
+_READ_ONLY_KINDS = frozenset({"sysfs", "cgroup", "cgroup2", "selinuxfs"})
+"""Settings of the kernel and limits of the guest: a writable one may change them."""
+
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  # the guest's
 _ENGINE_FILES = frozenset({"/", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"})
 _TMPFS_OPTIONS = {"nosuid", "nodev"}
 _DELETED = "//deleted"
@@ -102,14 +109,27 @@ def _foreign_faults(
 ) -> Iterator[str]:
     known = engine_files | {mount["Target"] for mount in host["Mounts"]} | host["Tmpfs"].keys()
     for target, mount in table.items():
-        if target not in known and not f"{target}/".startswith(_KERNEL_PATHS):
+        is_kernel = target not in known and f"{target}/".startswith(_KERNEL_PATHS)
+        if target not in known and not is_kernel:
             yield f"something is mounted at {target}"
+        if is_kernel:
+            yield from _kernel_faults(target, mount)
         if any(tag.startswith("shared:") for tag in mount.tags):
             yield f"mounts at {target} propagate to other namespaces"
         if mount.root.endswith(_DELETED):
             yield f"{target} shows a deleted directory or file"
         if target in host["Tmpfs"] and (mount.kind != "tmpfs" or not mount.options >= _TMPFS_OPTIONS):
             yield f"{target} is not a tmpfs with nosuid and nodev"
+
+
+def _kernel_faults(target: str, mount: _Mount) -> Iterator[str]:
+    """Of a mount that is not ours at or below a place of the kernel."""
+    if mount.kind not in _KERNEL_KINDS:
+        yield f"{target} shows files of the host ({mount.kind})"
+    elif mount.kind in _READ_ONLY_KINDS and "ro" not in mount.options:
+        yield f"{target} is writable"
+    if target == _SHARED_MEMORY and (mount.kind, mount.root) != ("tmpfs", "/"):
+        yield f"{target} is not the guest's own"
 
 
 def _parse_mount_table(text: str) -> dict[str, _Mount]:

@@ -2,7 +2,9 @@
 
 The file config.json of a container is what the runtime (runc, crun) makes it from. An engine whose answer to `inspect`
 leaves out options is compared by this file instead: each option that we send is looked for in it, and what we did not
-ask for must not be there. https://github.com/opencontainers/runtime-spec/blob/main/config.md
+ask for must not be there: a field that is not known here and says something is a difference. So is an annotation that
+is not one of Podman's, for a runtime may act by it: `run.oci.handler` of crun runs the guest otherwise, and
+`org.systemd.property.*` changes the limits of its group. https://github.com/opencontainers/runtime-spec/blob/main/config.md
 """
 
 from __future__ import annotations
@@ -12,31 +14,45 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sandbox.engine.create_options import INHERITED_PREFIXES
-from sandbox.engine.podman_request import (
-    OWN_VARIABLES,
-    read_seccomp,
-    resource_limits,
-    split_environment,
-)
-
-_OWN_MOUNTS = {
-    "/proc": "proc",
-    "/sys": "sysfs",
-    "/dev": "tmpfs",
-    "/dev/pts": "devpts",
-    "/dev/mqueue": "mqueue",
-    "/dev/shm": "bind",  # noqa: S108  # the engine's tmpfs for the guest
-    "/sys/fs/cgroup": "cgroup",
-}
-_OWN_FILES = frozenset({"/run/.containerenv", "/etc/hostname"})
-"""Files of the engine, read-only: which engine it is, and the guest's name."""
+from sandbox.engine.podman_request import OWN_VARIABLES, read_seccomp, resource_limits, split_environment
+from sandbox.engine.spec_mounts import Spec, find_mount_differences
+from sandbox.lazy_pattern import lazy_pattern
 
 _NAMESPACES = frozenset({"pid", "network", "ipc", "uts", "mount", "cgroup"})
 _OWN_SYSCTLS = frozenset({"net.ipv4.ping_group_range"})
 _OWN_LIMITS = frozenset({"RLIMIT_NPROC"})
 _DEVICE_RULES = {"allow": False, "access": "rwm"}
 
-Spec = Mapping[str, Any]
+_FIELDS: Mapping[str, frozenset[str]] = {
+    "": frozenset({"ociVersion", "process", "root", "hostname", "mounts", "annotations", "linux", "hooks"}),
+    "root": frozenset({"path", "readonly"}),
+    "process": frozenset(
+        {"terminal", "user", "args", "env", "cwd", "capabilities", "rlimits", "noNewPrivileges", "apparmorProfile"}
+        | {"oomScoreAdj", "selinuxLabel"}
+    ),
+    "process.user": frozenset({"uid", "gid", "umask", "additionalGids"}),
+    "linux": frozenset(
+        {"namespaces", "maskedPaths", "readonlyPaths", "sysctl", "devices", "resources", "cgroupsPath", "seccomp"}
+        | {"rootfsPropagation", "mountLabel"}
+    ),
+    "linux.resources": frozenset({"memory", "cpu", "pids", "devices"}),
+    "linux.resources.memory": frozenset({"limit", "swap", "disableOOMKiller"}),
+    "linux.resources.cpu": frozenset({"shares", "quota", "period", "cpus"}),
+    "linux.resources.pids": frozenset({"limit"}),
+    "linux.seccomp": frozenset({"defaultAction", "defaultErrnoRet", "architectures", "syscalls", "flags"}),
+}
+"""The fields that are compared, or are Podman's own (seen: 4.3.1, 5.4.2, 5.8.6)."""
+
+_PRIVATE = frozenset({"", "private", "rprivate"})
+_ANNOTATIONS = lazy_pattern(
+    r"io\.container\.manager=libpod|io\.kubernetes\.cri-o\.Created=.*|org\.opencontainers\.image\.stopSignal=[0-9]+"
+    r"|io\.podman\.annotations\.(?:autoremove|init|privileged|publish-all)=FALSE"
+    r"|io\.podman\.annotations\.(?:seccomp|apparmor)=.*"
+    r"|org\.systemd\.property\.KillSignal=[0-9]+|org\.systemd\.property\.TimeoutStopUSec=uint64 [0-9]+"
+)
+"""Of Podman 4.3 to 5.8: what its `inspect` says, and with the driver systemd how a unit is stopped."""
+
+_CONTAINER = lazy_pattern(r"[0-9a-f]{64}\Z")
 
 
 def find_spec_differences(options: Mapping[str, Any], spec: Spec, *, rootless: bool = False) -> tuple[str, ...]:
@@ -46,11 +62,30 @@ def find_spec_differences(options: Mapping[str, Any], spec: Spec, *, rootless: b
     return tuple(
         [
             *_process_differences(options, spec.get("process") or {}),
-            *_mount_differences(options["HostConfig"], spec.get("mounts") or []),
+            *find_mount_differences(options["HostConfig"], spec.get("mounts") or [], _find_container(spec)),
             *_linux_differences(options["HostConfig"], spec.get("linux") or {}, rootless=rootless),
             *_other_differences(options, spec),
+            *_unknown_fields(spec),
         ]
     )
+
+
+def _unknown_fields(spec: Spec) -> Iterator[str]:
+    """Fields that say something (not empty, 0 or false) and are none of `_FIELDS`, and annotations."""
+    for path, known in _FIELDS.items():
+        part: Any = spec
+        for name in filter(None, path.split(".")):
+            part = part.get(name) or {}
+        yield from (f"{path}.{name}".lstrip(".") for name, value in part.items() if value and name not in known)
+    for name, value in (spec.get("annotations") or {}).items():
+        if not _ANNOTATIONS.fullmatch(f"{name}={value}"):
+            yield f"annotations.{name}"
+
+
+def _find_container(spec: Spec) -> str:
+    """The id at the end of the path of the container's group."""
+    found = _CONTAINER.search(str((spec.get("linux") or {}).get("cgroupsPath") or ""))
+    return found[0] if found else ""
 
 
 def _other_differences(options: Mapping[str, Any], spec: Spec) -> Iterator[str]:
@@ -104,33 +139,6 @@ def _same_limits(wanted: list[dict[str, Any]], found: list[dict[str, Any]]) -> b
     return len(seen) == len(found) and {n: v for n, v in seen.items() if n not in _OWN_LIMITS} == asked
 
 
-def _mount_differences(host: Mapping[str, Any], mounts: list[dict[str, Any]]) -> Iterator[str]:
-    found = {mount["destination"]: mount for mount in mounts}
-    binds = {mount["Target"]: mount for mount in host["Mounts"]}
-    if len(found) != len(mounts):
-        yield "mounts: two at one place"
-    missing = (binds.keys() | host["Tmpfs"].keys()) - found.keys()
-    yield from (f"mounts: none at {target}" for target in sorted(missing))
-    for target, mount in found.items():
-        if not _is_wanted_mount(mount, binds.get(target), host["Tmpfs"].get(target)):
-            yield f"mounts: {target}"
-
-
-def _is_wanted_mount(mount: Spec, bind: Mapping[str, Any] | None, tmpfs: str | None) -> bool:
-    kind, options = mount.get("type"), set(mount.get("options") or ())
-    if bind is not None:
-        wanted = {"ro" if bind["ReadOnly"] else "rw", bind["BindOptions"]["Propagation"]}
-        contrary = {"rw" if bind["ReadOnly"] else "ro", "rbind"}
-        same = kind == "bind" and mount.get("source") == bind["Source"]
-        return same and wanted <= options and not contrary & options
-    if tmpfs is not None:
-        size = next(option for option in tmpfs.split(",") if option.startswith("size="))
-        return kind == "tmpfs" and {"nosuid", "nodev", size} <= options
-    if mount["destination"] in _OWN_FILES:
-        return kind == "bind" and "ro" in options
-    return kind == _OWN_MOUNTS.get(mount["destination"])
-
-
 def _linux_differences(host: Mapping[str, Any], linux: Spec, *, rootless: bool) -> Iterator[str]:
     yield from _namespace_differences(host, linux.get("namespaces") or [])
     for name, wanted in (("maskedPaths", host["MaskedPaths"]), ("readonlyPaths", host["ReadonlyPaths"])):
@@ -141,6 +149,8 @@ def _linux_differences(host: Mapping[str, Any], linux: Spec, *, rootless: bool) 
         yield "linux.sysctl"
     if linux.get("devices"):
         yield "linux.devices"
+    if (linux.get("rootfsPropagation") or "") not in _PRIVATE:
+        yield "linux.rootfsPropagation"
     yield from _resource_differences(host, linux.get("resources") or {}, rootless=rootless)
     if not _is_below(str(linux.get("cgroupsPath") or ""), host["CgroupParent"]):
         yield "linux.cgroupsPath"
@@ -176,8 +186,11 @@ def is_same_filter(profile: Mapping[str, Any], found: Mapping[str, Any]) -> bool
     """Whether the filter that the runtime loads is the one of a seccomp profile.
 
     A rule of the profile with a condition (kernel, architecture) may be missing; nothing may be in it that no rule of
-    the profile allows, nor another architecture's table of system calls.
+    the profile allows, nor another architecture's table of system calls, nor a flag. (A listener, which another program
+    answers calls by, is a field that `_FIELDS` does not know.)
     """
+    if not set(found.get("flags") or ()) <= set(profile.get("flags") or ()):
+        return False
     if (found.get("defaultAction"), found.get("defaultErrnoRet")) != (
         profile["defaultAction"],
         profile.get("defaultErrnoRet"),

@@ -29,7 +29,7 @@ from sandbox.policy.container import UserIds
 MAX_GUEST_ID = 65535
 """The highest id of a mapping of ordinary size. A guest with an id that is not mapped does not start."""
 _SUGGESTED_FIRST, _SUGGESTED_COUNT = 33_000, 32_000
-_ROOT_DIRECTORY = lazy_pattern(r"/(\d{1,10})\.(\d{1,10})/?$")
+_ROOT_DIRECTORY = lazy_pattern(r"/(\d{1,10})\.(\d{1,10})/?\Z")
 _NEEDED_LIMITS = {"MemoryLimit": "memory", "CpuCfsQuota": "cpu", "PidsLimit": "pids"}
 """Limits of a rootless engine, as `GET /info` names them, and the controllers that must be delegated to its user."""
 

@@ -40,8 +40,8 @@ from sandbox.forges.responses import parse_json, parse_response, too_long_list
 from sandbox.models import CiCheck, CiState, PullRequest
 
 _API_VERSION = "2022-11-28"
-_JOB = re.compile(r"/actions/runs/\d+/job/(\d+)(?:$|[?#])")  # pages of jobs; below: of jobs and other check runs
-_RUN = re.compile(r"/(?:job|runs)/(\d+)(?:$|[?#])")
+_JOB = re.compile(r"/actions/runs/\d+/job/(\d+)(?:\Z|[?#])")  # pages of jobs; below: of jobs and other check runs
+_RUN = re.compile(r"/(?:job|runs)/(\d+)(?:\Z|[?#])")
 _LOGS = (".actions.githubusercontent.com", ".blob.core.windows.net")
 """Hosts of github.com's logs: https://docs.github.com/en/actions, requirements of self-hosted runners."""
 

@@ -85,7 +85,7 @@ class Job(ForgeResponse):
     @property
     def is_job(self) -> bool:
         """Whether this commit status stands for a pipeline's job: its target is the page of that job."""
-        return re.search(rf"/(-/jobs|builds)/{self.id}$", self.target_url or "") is not None
+        return re.search(rf"/(-/jobs|builds)/{self.id}\Z", self.target_url or "") is not None
 
 
 class GitLabCommit(ForgeResponse):

@@ -19,6 +19,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.deadlines import DeadlineAdapter
 from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
+from sandbox.forges.plain_url import PORTS, find_origin, parse_plain_url
 from sandbox.retries import build_retrying
 
 USER_AGENT = "space-sandbox"
@@ -195,14 +196,28 @@ def fetch_redirected(
 ) -> str:
     """Fetch a text directly or through one redirect. Only the first request carries `headers`.
 
-    Raises: `forge_error` when the redirect's host is not `allowed`, or its scheme is not https.
+    Raises: `forge_error` when the redirect's host is not `allowed`, when its scheme is not https, or its port is not
+    that of https. The host that was asked may name another port, and the scheme that it was asked by.
     """
     try:
         return session.get(url, headers=headers).text
     except _RedirectError as answer:
-        if answer.place.scheme not in {"https", urlsplit(url).scheme} or not allowed(answer.place.hostname or ""):
+        if not _may_follow(answer.location, url, allowed):
             raise
         return session.get(answer.location).text
+
+
+def _may_follow(location: str, asked: str, allowed: Callable[[str], bool]) -> bool:
+    """`requests` connects to what urllib3 reads in the URL: see `plain_url`."""
+    with contextlib.suppress(ValueError):
+        scheme, host, port = find_origin(parse_plain_url(location))
+        if not allowed(host):
+            return False
+        if (scheme, port) == ("https", PORTS["https"]):
+            return True
+        asked_scheme, asked_host, _ = find_origin(parse_plain_url(asked))
+        return host == asked_host and scheme in {"https", asked_scheme}
+    return False
 
 
 def retry_read(ask: Callable[[], _ResultT]) -> _ResultT:

@@ -34,6 +34,7 @@ from sandbox.forges.first_answer import FirstAnswerSession
 from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S
 from sandbox.forges.http_session import USER_AGENT, TransientForgeError, retry_read
 from sandbox.forges.lfs_answers import POINTERS_HINT, DownloadAction, broken_error, read_batch, refusal
+from sandbox.forges.plain_url import PORTS, Origin, find_origin, parse_plain_url
 from sandbox.git.lfs_pointers import PointedFile
 from sandbox.git.shutdown import Shutdown
 
@@ -42,9 +43,7 @@ _BATCH = 50  # objects of one request: their addresses expire
 _ANSWER_BYTES = 4 * 1024**2
 _REDIRECTS = 3
 _CHUNK = 1 << 18
-_PORTS = {"https": 443, "http": 80}
 _MOVED = {301, 302, 303, 307, 308}
-_Origin = tuple[str, str, int]  # scheme, host, port
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class _Transfer:
     def __init__(self, server: LfsServer) -> None:
         self._server = server
         self._remote = _parse(server.endpoint)
-        self._sessions: dict[_Origin, requests.Session] = {}
+        self._sessions: dict[Origin, requests.Session] = {}
         self._sockets: list[socket.socket] = []
 
     @contextmanager
@@ -129,12 +128,12 @@ class _Transfer:
     def receive(self, action: DownloadAction, take: Take) -> None:
         """Give the bytes of an object to `take`. A redirect is followed to an allowed host only."""
         url, headers, chosen_for = action.href, dict(action.header), _parse(action.href)
-        if _origin(chosen_for) == _origin(self._remote) and "authorization" not in map(str.lower, headers):
+        if find_origin(chosen_for) == find_origin(self._remote) and "authorization" not in map(str.lower, headers):
             headers |= self._authorization()
         for _ in range(_REDIRECTS + 1):
             place = _parse(url)
             self._require_allowed(place)
-            with self._send("GET", url, headers if _origin(place) == _origin(chosen_for) else {}) as answer:
+            with self._send("GET", url, headers if find_origin(place) == find_origin(chosen_for) else {}) as answer:
                 if answer.status_code not in _MOVED:
                     self._require_success(answer)
                     for chunk in _read_chunks(answer):
@@ -153,10 +152,10 @@ class _Transfer:
 
     def _require_allowed(self, place: SplitResult) -> None:
         """Raises: `policy_violation` for a place that neither is the remote's nor was named by the operator."""
-        scheme, host, port = _origin(place)
-        if (scheme, host, port) == _origin(self._remote):
+        scheme, host, port = find_origin(place)
+        if (scheme, host, port) == find_origin(self._remote):
             return
-        named = {f"{host}:{port}"} | ({host} if port == _PORTS[scheme] else set())
+        named = {f"{host}:{port}"} | ({host} if port == PORTS[scheme] else set())
         if not named & self._server.hosts or (scheme == "http" and self._remote.scheme == "https"):
             raise SandboxError(
                 ErrorCode.POLICY_VIOLATION,
@@ -191,7 +190,7 @@ class _Transfer:
 
     def _find_session(self, place: SplitResult) -> requests.Session:
         """The session of an origin. Nothing of the environment counts: no proxy, no ~/.netrc, no CA file."""
-        origin = _origin(place)
+        origin = find_origin(place)
         if origin not in self._sessions:
             rules = self._server.rules_of(*origin[1:])
             self._sessions[origin] = session = FirstAnswerSession()
@@ -202,11 +201,11 @@ class _Transfer:
             session.mount(f"{place.scheme}://", _Adapter(place.scheme, connect))
         return self._sessions[origin]
 
-    def _connect(self, origin: _Origin, host: str, port: int, timeout_s: float | None) -> socket.socket:
+    def _connect(self, origin: Origin, host: str, port: int, timeout_s: float | None) -> socket.socket:
         """Connect to an address that was looked at. Raises: `policy_violation`; OSError."""
         if (host, port) != origin[1:]:  # two libraries read a URL in two ways
             raise broken_error("it names an address that is none", host[:200])
-        remote = _origin(self._remote)
+        remote = find_origin(self._remote)
         addresses = _look_up(host, port)
         may_be_internal = origin == remote or any(not _is_public(address) for address in _look_up(*remote[1:]))
         allowed = [one for one in addresses if is_allowed_address(one, may_be_internal=may_be_internal)]
@@ -270,13 +269,9 @@ def _is_public(address: str) -> bool:
 def _parse(url: str) -> SplitResult:
     """Raises: `remote_broken` for a URL that cannot be used, or that two libraries may read in two ways."""
     try:
-        parts = urlsplit(url)
-        usable = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
-    except ValueError:
-        usable = False
-    if not usable or not all("!" <= c <= "~" for c in url) or "\\" in url:
-        raise broken_error("it names an address that is none", ascii(url)[:200])
-    return parts
+        return parse_plain_url(url)
+    except ValueError as error:
+        raise broken_error("it names an address that is none", ascii(url)[:200]) from error
 
 
 def _join(url: str, location: str) -> str:
@@ -285,10 +280,6 @@ def _join(url: str, location: str) -> str:
         return urljoin(url, location)
     except ValueError as error:
         raise broken_error("it redirects to an address that is none", ascii(location)[:200]) from error
-
-
-def _origin(place: SplitResult) -> _Origin:
-    return place.scheme, str(place.hostname), place.port or _PORTS[place.scheme]
 
 
 def _show(place: SplitResult) -> str:

@@ -323,7 +323,7 @@ def _read_last_fetch(path: Path) -> _FetchRecord | None:
         branch, commit = require_ref_name(record["branch"]), str(record["commit"])
         head = transport.RemoteHead(branch, commit, str(record.get("branch_commit", "")))
         return _FetchRecord(float(record["began"]), head, str(record.get("remote", "")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SandboxError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SandboxError):
         return None
 
 

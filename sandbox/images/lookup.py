@@ -29,7 +29,7 @@ PARENT_LAYERS_LABEL = "space.sandbox.parent-layers"
 WHEELHOUSE_LABEL = "space.sandbox.wheelhouse"
 PACKAGES_LABEL = "space.sandbox.packages"
 _log = logging.getLogger(__name__)
-_USED = lazy_pattern(r"-used-(\d{8})$")
+_USED = lazy_pattern(r"-used-(\d{8})\Z")
 
 
 @dataclass(frozen=True)

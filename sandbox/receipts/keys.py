@@ -16,11 +16,13 @@ from sandbox.lazy_module import LazyModule
 from sandbox.models.receipts import ReceiptKey
 
 if TYPE_CHECKING:
+    from cryptography import exceptions
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519
     from securesystemslib import signer as signers
     from securesystemslib.signer import CryptoSigner, SSlibKey
 else:  # loaded when a receipt is signed or verified (docs/adr/0080)
+    exceptions = LazyModule("cryptography.exceptions")
     serialization = LazyModule("cryptography.hazmat.primitives.serialization")
     ed25519 = LazyModule("cryptography.hazmat.primitives.asymmetric.ed25519")
     signers = LazyModule("securesystemslib.signer")
@@ -37,7 +39,7 @@ def load_signer(content: bytes, name: str) -> CryptoSigner:
     """The signer of a private key. `name`: for the error. Raises: `invalid_input`."""
     try:
         key = serialization.load_pem_private_key(content, None)
-    except (ValueError, TypeError) as error:  # TypeError: the key has a password
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:  # TypeError: the key has a password
         raise _bad_key_error(name, "not a private key in PEM without a password") from error
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise _bad_key_error(name, "not an Ed25519 key")
@@ -76,6 +78,8 @@ def load_public_key(pem: str, name: str) -> SSlibKey:
         key = serialization.load_pem_public_key(pem.encode())
     except ValueError as error:
         raise _bad_key_error(name, "not a public key in PEM") from error
+    except exceptions.UnsupportedAlgorithm as error:
+        raise _bad_key_error(name, "not an Ed25519 key") from error
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise _bad_key_error(name, "not an Ed25519 key")
     return signers.SSlibKey.from_crypto(key)

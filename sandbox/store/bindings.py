@@ -54,6 +54,6 @@ def _search_verdicts(home: Home, run: CheckRun) -> Binding | None:
                 document = json.loads(content)
                 if document["run"]["run_id"] == run.run_id:
                     return Binding.model_validate(document["binding"])
-        except (OSError, ValueError, KeyError, TypeError, ValidationError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError):
             continue
     return None

@@ -165,7 +165,7 @@ class GuestUsers:
             document = json.loads(self._path(uid).read_bytes())
             found = [document, *document.get("others", ())]
             return [UserLease(uid, str(one["home"]), str(one["owner"])) for one in found]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return []
 
     def _read_turn(self) -> _Turn:

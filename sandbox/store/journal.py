@@ -178,5 +178,5 @@ def parse_entry(line: bytes) -> JournalEntry | None:
         if document.pop("schema_version") != SCHEMA_VERSION:
             return None
         return JournalEntry.model_validate(document)
-    except (ValueError, KeyError, AttributeError, TypeError, ValidationError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError, ValidationError):
         return None

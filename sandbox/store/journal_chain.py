@@ -66,7 +66,7 @@ def parse_place(line: bytes) -> ChainPlace | None:
         return None
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return ChainPlace(int(found[1]), found[2].decode())
 
@@ -135,7 +135,7 @@ def _find_insertion(line: bytes, number: int) -> BrokenEntry | None:
     """An entry without a place in the chain was not written by us. The rest of an interrupted write is no entry."""
     try:
         is_entry = isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         is_entry = False
     details = f"line {number} is an entry without a place in the chain"
     return (

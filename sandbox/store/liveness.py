@@ -17,8 +17,8 @@ from sandbox.lazy_pattern import lazy_pattern
 from sandbox.store.lockfile import create_locked, is_abandoned, remove_abandoned
 
 NONCE_HEX = 12
-_FILE = lazy_pattern(rf"^\d+-([0-9a-f]{{{NONCE_HEX}}})$")
-_OWNED = lazy_pattern(rf"-([0-9a-f]{{{NONCE_HEX}}})[0-9a-f]{{{32 - NONCE_HEX}}}(\.layers)?$")
+_FILE = lazy_pattern(rf"^\d+-([0-9a-f]{{{NONCE_HEX}}})\Z")
+_OWNED = lazy_pattern(rf"-([0-9a-f]{{{NONCE_HEX}}})[0-9a-f]{{{32 - NONCE_HEX}}}(\.layers)?\Z")
 _USED_ENGINE = b"engine\n"
 _FAILED = b"left\n"
 

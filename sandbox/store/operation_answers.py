@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationAnswer, TaskOperation
 from sandbox.private_folders import make_private
@@ -27,7 +30,7 @@ def answer_once(home: Home, operation: TaskOperation, perform: Callable[[], Oper
     """The recorded answer of an operation, or that of `perform`, which is called at most once for it.
 
     Raises: `conflict` for another operation of the same id; `internal` (`reason`: `operation_interrupted`) if the
-    controller that carried it out was killed.
+    controller that carried it out was killed; `internal` for a damaged record.
     """
     path = _path(home, operation)
     asked = operation.model_dump(mode="json")
@@ -39,6 +42,8 @@ def answer_once(home: Home, operation: TaskOperation, perform: Callable[[], Oper
             answer = perform()
             write_json(path, {"schema_version": 1, "operation": asked, "answer": answer.model_dump(mode="json")})
             return answer
+    if "operation" not in known or "answer" not in known:
+        raise _damaged_answer_error(operation, f"{path}: it lacks a field")
     if known["operation"] != asked:
         raise other_operation_error(operation)
     if known["answer"] is None:
@@ -49,7 +54,20 @@ def answer_once(home: Home, operation: TaskOperation, perform: Callable[[], Oper
             hint="Look at the task's status, then ask again with another operation id.",
             reason="operation_interrupted",
         )
-    return OperationAnswer.model_validate(known["answer"])
+    try:
+        return OperationAnswer.model_validate(known["answer"])
+    except ValidationError as error:
+        raise _damaged_answer_error(operation, f"{path}: {describe_errors(error)}") from error
+
+
+def _damaged_answer_error(operation: TaskOperation, details: str) -> SandboxError:
+    """Whether the operation was carried out is not known then, so it is not repeated."""
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"The recorded answer of operation {operation.id} ({operation.name}) is damaged",
+        details=details,
+        hint="Look at the task's status, then ask again with another operation id.",
+    )
 
 
 def other_operation_error(operation: TaskOperation) -> SandboxError:

@@ -4,19 +4,27 @@ which runs and snapshots it saw.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
+from pydantic import ValidationError
+
+from sandbox.document_errors import describe_errors
+from sandbox.errors import SandboxError, describe_briefly
 from sandbox.models import TASK_ID_PATTERN, BackgroundOperation, Task
 from sandbox.models.model import Model
 from sandbox.private_folders import make_private
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, damaged_file_error, read_json, write_json
 from sandbox.store.short_ids import PLACED, SEEN
 
 _RUN_ID = re.compile(r"run-[0-9a-f-]{8,64}")
+_log = logging.getLogger(__name__)
+_FoundT = TypeVar("_FoundT")
 _SNAPSHOT_ID = re.compile(r"snap-[0-9a-f]{13}-[0-9a-f]{6}")
 MOST_NOTED = 200
 """Runs, and snapshots, that are noted of a task. Its worker names them, and each is a file."""
@@ -33,32 +41,56 @@ class PlacedRun(Model):
     started_at: datetime
 
 
+_RecordT = TypeVar("_RecordT", Task, PlacedRun)
+
+
 def save_placed_task(home: Home, task: Task) -> None:
     """Remember a task as it is now."""
     _write(_folder(home) / f"{task.id}.json", {"schema_version": 1, "task": task.model_dump(mode="json")})
 
 
 def find_placed_task(home: Home, task_id: str) -> Task | None:
-    """A task as this home last saw it; None if it did not place it, or it was closed."""
-    found = read_json(_folder(home) / f"{task_id}.json") if re.fullmatch(TASK_ID_PATTERN, task_id) else None
-    return None if found is None else Task.model_validate(found["task"])
+    """A task as this home last saw it; None if it did not place it, or it was closed. Raises: `internal` for a damaged
+    record.
+    """
+    path = _folder(home) / f"{task_id}.json"
+    found = read_json(path) if re.fullmatch(TASK_ID_PATTERN, task_id) else None
+    return None if found is None else _validate(Task, found.get("task"), path)
 
 
 def list_placed_tasks(home: Home) -> tuple[Task, ...]:
-    """The tasks that are open, the oldest first."""
-    found = (find_placed_task(home, path.stem) for path in _folder(home).glob("task-*.json"))
-    return tuple(sorted((task for task in found if task is not None), key=lambda task: task.created_at))
+    """The tasks that are open, the oldest first. Damaged records are skipped, with a warning in our log."""
+    found = _skip_damaged(_folder(home).glob("task-*.json"), lambda path: find_placed_task(home, path.stem))
+    return tuple(sorted((task for _, task in found), key=lambda task: task.created_at))
+
+
+def _skip_damaged(paths: Iterable[Path], read: Callable[[Path], _FoundT | None]) -> Iterator[tuple[Path, _FoundT]]:
+    """What is in these files, without those that are gone or damaged: one of them hides no other."""
+    for path in paths:
+        try:
+            found = read(path)
+        except SandboxError as error:
+            _log.warning("%s, and is skipped: %s", describe_briefly(error), path)
+            continue
+        if found is not None:
+            yield path, found
+
+
+def _validate(model: type[_RecordT], document: object, path: Path) -> _RecordT:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise damaged_file_error(path, describe_errors(error)) from error
 
 
 def forget_placed_task(home: Home, task_id: str) -> None:
     """Delete the record of a task that was closed, and of its runs."""
     (_folder(home) / f"{task_id}.json").unlink(missing_ok=True)
-    for path in _folder(home).glob("run-*.json"):
-        found = find_placed_run(home, path.stem)
-        if found is not None and found.task_id == task_id:
+    for path, run in _skip_damaged(_folder(home).glob("run-*.json"), lambda path: find_placed_run(home, path.stem)):
+        if run.task_id == task_id:
             path.unlink(missing_ok=True)
-    for path in _seen_folder(home).glob("*.json"):
-        if _read_noted(path) == task_id:
+    for path, noted in _skip_damaged(_seen_folder(home).glob("*.json"), _read_noted):
+        if noted == task_id:
             path.unlink(missing_ok=True)
 
 
@@ -119,6 +151,8 @@ def _read_noted(path: Path) -> str | None:
     if task:
         return task[0]
     found = read_json(path)
+    if found is not None and "task_id" not in found:
+        raise damaged_file_error(path, "it names no task")
     return None if found is None else str(found["task_id"])
 
 
@@ -128,9 +162,10 @@ def save_placed_run(home: Home, run: PlacedRun) -> None:
 
 
 def find_placed_run(home: Home, run_id: str) -> PlacedRun | None:
-    """A run that this home asked for; None for any other."""
-    found = read_json(_folder(home) / f"{run_id}.json") if _RUN_ID.fullmatch(run_id) else None
-    return None if found is None else PlacedRun.model_validate(found)
+    """A run that this home asked for; None for any other. Raises: `internal` for a damaged record."""
+    path = _folder(home) / f"{run_id}.json"
+    found = read_json(path) if _RUN_ID.fullmatch(run_id) else None
+    return None if found is None else _validate(PlacedRun, found, path)
 
 
 def _folder(home: Home) -> Path:

@@ -64,7 +64,7 @@ def open_test_results(home: Home, owner_id: str, run_id: str) -> Iterator[Result
         try:
             head = json.loads(next(file))
             opened = ResultFile(head["source"], head["complete"], file, head.get("compared", True))
-        except (ValueError, KeyError, TypeError, StopIteration) as error:
+        except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
             raise _damaged_error(path) from error
         yield opened
 

@@ -44,7 +44,7 @@ class AcquiredWorkspaces:
         self._home = home
         self._kind = kind
         self._folder = home.workspaces(kind)
-        self._id = re.compile(rf"^{re.escape(kind)}-[0-9a-f]{{{_DIGITS}}}$")
+        self._id = re.compile(rf"^{re.escape(kind)}-[0-9a-f]{{{_DIGITS}}}\Z")
 
     def id_of(self, request: WorkspaceRequest) -> str:
         """The id of the workspace that a request means. Raises: `invalid_input` for text that no id can stand for."""

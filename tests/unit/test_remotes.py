@@ -246,6 +246,25 @@ def test_what_is_no_network_remote_is_invalid_input(text: str) -> None:
     assert "local path" not in caught.value.hint, "it would be refused"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://github.com/o/n%0a",
+        "https://h.example/o%0a/n",
+        "ssh://git@h.example/o/n%0a",
+        "ssh://h.example/o/n%0A.git",
+        "https://h.example/o/n%0a/",
+        "ssh://git%0a@h.example/o/n",
+        "https://h.example%0a/o/n",
+    ],
+)
+def test_an_encoded_newline_is_refused_wherever_it_is(text: str) -> None:
+    """The saved URL would have it, and could not be parsed again. Control: the URL without it."""
+    assert parse_remote(text.replace("%0a", "").replace("%0A", "")).name == "n"
+    with refused(ErrorCode.INVALID_INPUT):
+        parse_remote(text)
+
+
 def test_a_name_alone_is_told_how_a_path_is_written_where_paths_are_remotes() -> None:
     with refused(ErrorCode.INVALID_INPUT) as caught:
         parse_remote("calc", allow_file=True)

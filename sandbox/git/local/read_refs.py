@@ -24,8 +24,8 @@ _MAX_HOPS = 5  # git's own limit for symbolic refs
 NOTES = "refs/notes"
 """Refs of receipts are among them (`git.notes`)."""
 SHOWN = ("refs/heads", "refs/tags", NOTES)
-_PACKED = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64}) (refs/.+)$")
-_PEELED = lazy_pattern(r"^\^([0-9a-f]{40}|[0-9a-f]{64})$")
+_PACKED = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64}) (refs/.+)\Z")
+_PEELED = lazy_pattern(r"^\^([0-9a-f]{40}|[0-9a-f]{64})\Z")
 _LOOSE = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64})(?:\s|$)")
 _SYMBOLIC = lazy_pattern(r"^ref:\s*(refs/\S+)\s*$")
 # git-check-ref-format(1), and no bytes that are not text.

@@ -25,10 +25,10 @@ from sandbox.git.temporary_folders import VIEW_PREFIX, temporary_folder
 from sandbox.lazy_dataclass import dataclass
 
 _MAX_WORKTREES = 1000
-_FAN_OUT = re.compile(r"^[0-9a-f]{2}$")
-_PACK_FILE = re.compile(r"^(?!tmp_)[A-Za-z0-9_][A-Za-z0-9_.-]*\.(pack|idx|rev|bitmap)$")
-_OID_LINES = re.compile(rb"^(([0-9a-f]{40}|[0-9a-f]{64})\n)*$")
-_BOOLEAN = re.compile(r"^(true|false|yes|no|on|off|0|1)$", re.IGNORECASE)
+_FAN_OUT = re.compile(r"^[0-9a-f]{2}\Z")
+_PACK_FILE = re.compile(r"^(?!tmp_)[A-Za-z0-9_][A-Za-z0-9_.-]*\.(pack|idx|rev|bitmap)\Z")
+_OID_LINES = re.compile(rb"^(([0-9a-f]{40}|[0-9a-f]{64})\n)*\Z")
+_BOOLEAN = re.compile(r"^(true|false|yes|no|on|off|0|1)\Z", re.IGNORECASE)
 _SERVING_KEYS = ("allowfilter", "allowtipsha1inwant", "allowreachablesha1inwant", "allowanysha1inwant")
 _MISSING_OBJECTS = {ErrorCode.UNSAFE_REPOSITORY, ErrorCode.REMOTE_BROKEN, ErrorCode.NOT_FOUND, ErrorCode.INTERNAL}
 _CONFIG = """\

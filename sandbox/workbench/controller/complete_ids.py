@@ -20,7 +20,7 @@ else:  # loaded when a name is no id (docs/adr/0003)
     repository_names = LazyModule("sandbox.workbench.controller.repository_names")
 
 _ClassT = TypeVar("_ClassT", bound=type)
-_TASK_OR_RUN = lazy_pattern(r"(task|run)-[0-9a-f-]+$")
+_TASK_OR_RUN = lazy_pattern(r"(task|run)-[0-9a-f-]+\Z")
 
 
 def _complete_repository(services: Services, name: str) -> str:

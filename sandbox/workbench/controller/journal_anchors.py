@@ -64,7 +64,7 @@ def parse_anchor(line: bytes) -> Anchor | None:
     try:
         document = json.loads(line)
         name, seq, digest = (str(document["facts"][key]) for key in ("journal", "seq", "sha256"))
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
     operation = document.get("operation")
     if operation not in {OPERATION, REMOVAL} or not _TASK_ID.fullmatch(name) or not _SEQ.fullmatch(seq):

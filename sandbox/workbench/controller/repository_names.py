@@ -13,7 +13,7 @@ from sandbox.store.records import list_repositories
 from sandbox.store.short_ids import ambiguous_error
 from sandbox.workbench.controller.remote_access import RemoteConnector
 
-_PLACE = re.compile(r"\.{1,2}$|\.{0,2}/|~/|[a-z+]+://|[\w.-]+@[\w.-]+:")
+_PLACE = re.compile(r"\.{1,2}\Z|\.{0,2}/|~/|[a-z+]+://|[\w.-]+@[\w.-]+:")
 """How a path or URL begins."""
 
 

@@ -19,7 +19,7 @@ from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, list_folder
 
-_SET_ASIDE = re.compile(r"^\.(.+)\.corrupt-(\d+)$")
+_SET_ASIDE = re.compile(r"^\.(.+)\.corrupt-(\d+)\Z")
 _KEPT = "a repair set it aside; delete it when it is no longer needed"
 
 

@@ -25,7 +25,7 @@ from sandbox.workbench.reconciling.reconciler import (
 )
 from sandbox.workspaces.own_disk import remove_with_mounts
 
-_TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{12}\.tmp$")
+_TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{12}\.tmp\Z")
 _PLACES = (
     ".*.tmp",
     "repositories/.*.tmp",
@@ -37,9 +37,9 @@ _PLACES = (
     "quarantine/.*.tmp",
     "init/*/.*.tmp",
 )
-_HALF_PRISTINE = re.compile(r"^\..+\.[0-9a-f]{8}$")
-_HALF_CLONE = re.compile(r"^\.(.+)\.incoming$")
-_REMOVED = re.compile(r"^\.(.+)\.removed-[0-9a-f]{16}$")
+_HALF_PRISTINE = re.compile(r"^\..+\.[0-9a-f]{8}\Z")
+_HALF_CLONE = re.compile(r"^\.(.+)\.incoming\Z")
+_REMOVED = re.compile(r"^\.(.+)\.removed-[0-9a-f]{16}\Z")
 _UNFINISHED_OBJECTS = (
     "fast_import_crash_*",
     "objects/pack/tmp_*",

@@ -10,7 +10,7 @@ from sandbox.files.checkout import remove_tree
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, list_folder
 from sandbox.workspaces.ephemeral_workspaces import EphemeralWorkspaces
 
-_HALF = re.compile(r"^\.(clone-[0-9a-f]+)\.(removed-)?[0-9a-f]+$")
+_HALF = re.compile(r"^\.(clone-[0-9a-f]+)\.(removed-)?[0-9a-f]+\Z")
 
 
 def find_workspace_leftovers(reconciler: Reconciler) -> Iterator[Finding]:

@@ -177,6 +177,14 @@ def test_pages_are_joined_without_an_item_twice_though_one_came_meanwhile() -> N
     assert [*collect_pages(ask, int, 9)] == [9, 8, 7, 6, 5, 4, 3, 2, 1]
 
 
+@pytest.mark.parametrize("item", [{"x": 1}, None, "x", [1]])
+def test_what_is_no_item_of_a_list_is_an_error_of_ours(item: object) -> None:
+    with refused(ErrorCode.INTERNAL) as caught:
+        list(collect_pages(lambda _limit, _skip: Page(items=[item], more=False), int, 5))
+    assert caught.value.hint
+    assert [*collect_pages(lambda _limit, _skip: Page(items=[1], more=False), int, 5)] == [1], "control"
+
+
 def test_a_page_has_a_limit() -> None:
     with pytest.raises(ValueError, match="less than or equal"):
         PageArguments(limit=10**6)

@@ -100,6 +100,26 @@ def test_one_change_is_one_fault_and_the_guest_is_refused(changes: dict[str, tup
     assert fault in caught.value.brief
 
 
+KERNEL_FAULTS: dict[str, tuple[dict[str, tuple[str, str]], str]] = {
+    "a directory of the host as shared memory": (
+        mounts("/ /dev/shm rw,nosuid,nodev,noexec,relatime - tmpfs", "/etc /dev/shm rw - ext4"),
+        "/dev/shm shows files of the host (ext4)",
+    ),
+    "another's shared memory": (mounts("/ /dev/shm ", "/x /dev/shm "), "/dev/shm is not the guest's own"),
+    "files of the host below a place of the kernel": (
+        mounts("/ /proc/acpi ro,relatime - tmpfs", "/srv /proc/acpi ro - xfs"),
+        "/proc/acpi shows files of the host (xfs)",
+    ),
+    "a writable limit": (mounts("/sys/fs/cgroup/memory ro,", "/sys/fs/cgroup/memory rw,"), "memory is writable"),
+    "writable settings": (mounts(" /sys ro,", " /sys rw,"), "/sys is writable"),
+}
+
+
+@pytest.mark.parametrize(("changes", "fault"), KERNEL_FAULTS.values(), ids=KERNEL_FAULTS)
+def test_s196_places_of_the_kernel_show_the_kernels_files(changes: dict[str, tuple[str, str]], fault: str) -> None:
+    assert any(fault in said for said in find_posture_faults(captured("runc", **changes), options("runc")))
+
+
 @pytest.mark.parametrize("name", CAPTURED)
 @pytest.mark.parametrize("runtime", ["runc", "runsc"])
 def test_a_text_that_is_missing_is_a_fault_where_it_says_something(runtime: str, name: str) -> None:

@@ -138,6 +138,107 @@ def test_s131_a_difference_is_named(options: dict[str, Any], spec: dict[str, Any
     assert field in find_spec_differences(options, spec)
 
 
+GAPS: dict[str, tuple[str, Change]] = {
+    "another runtime": ("annotations.run.oci.handler", lambda s: s["annotations"].update({"run.oci.handler": "krun"})),
+    "the groups of its user": (
+        "annotations.run.oci.keep_original_groups",
+        lambda s: s["annotations"].update({"run.oci.keep_original_groups": "1"}),
+    ),
+    "another limit of the unit": (
+        "annotations.org.systemd.property.MemoryMax",
+        lambda s: s["annotations"].update({"org.systemd.property.MemoryMax": "uint64 18446744073709551615"}),
+    ),
+    "another value in the words of systemd": (
+        "annotations.org.systemd.property.KillSignal",
+        lambda s: s["annotations"].update({"org.systemd.property.KillSignal": "9; x"}),
+    ),
+    "privileged": (
+        "annotations.io.podman.annotations.privileged",
+        lambda s: s["annotations"].update({"io.podman.annotations.privileged": "TRUE"}),
+    ),
+    "limits in other words": (
+        "linux.resources.unified",
+        lambda s: s["linux"]["resources"].update(unified={"memory.max": "max", "pids.max": "max"}),
+    ),
+    "another limit of memory": (
+        "linux.resources.memory.kernelTCP",
+        lambda s: s["linux"]["resources"]["memory"].update(kernelTCP=-1),
+    ),
+    "mounts that spread": ("linux.rootfsPropagation", lambda s: s["linux"].update(rootfsPropagation="shared")),
+    "a map of ids": (
+        "linux.uidMappings",
+        lambda s: s["linux"].update(uidMappings=[{"containerID": 0, "hostID": 0, "size": 1}]),
+    ),
+    "a map of ids of a mount": (
+        "mounts: /report",
+        lambda s: find_mount(s, "/report").update(uidMappings=[{"containerID": 0, "hostID": 0, "size": 1}]),
+    ),
+    "another ABI": ("linux.personality", lambda s: s["linux"].update(personality={"domain": "LINUX32"})),
+    "before all others": (
+        "process.scheduler",
+        lambda s: s["process"].update(scheduler={"policy": "SCHED_FIFO", "priority": 99}),
+    ),
+    "a virtual machine": ("vm", lambda s: s.update(vm={"kernel": {"path": "/x"}})),
+    "one who answers calls": (
+        "linux.seccomp.listenerPath",
+        lambda s: s["linux"]["seccomp"].update(listenerPath="/run/x.sock"),
+    ),
+    "a flag of the filter": (
+        "linux.seccomp",
+        lambda s: s["linux"]["seccomp"].update(flags=["SECCOMP_FILTER_FLAG_SPEC_ALLOW"]),
+    ),
+    "a directory of the host as shared memory": (
+        "mounts: /dev/shm",
+        lambda s: find_mount(s, "/dev/shm").update(source="/etc"),
+    ),
+    "another's shared memory": (
+        "mounts: /dev/shm",
+        lambda s: find_mount(s, "/dev/shm").update(source=f"/s/overlay-containers/{'0' * 64}/userdata/shm"),
+    ),
+    "another file of the engine": (
+        "mounts: /etc/hostname",
+        lambda s: find_mount(s, "/etc/hostname").update(source=find_mount(s, "/run/.containerenv")["source"]),
+    ),
+    "writable limits": (
+        "mounts: /sys/fs/cgroup",
+        lambda s: find_mount(s, "/sys/fs/cgroup")["options"].remove("ro"),
+    ),
+    "writable and not": ("mounts: /sys/fs/cgroup", lambda s: find_mount(s, "/sys/fs/cgroup")["options"].append("rw")),
+    "writable settings": ("mounts: /sys", lambda s: find_mount(s, "/sys").update(options=["rw"])),
+    "devices below proc": ("mounts: /proc", lambda s: find_mount(s, "/proc").update(options=["rw", "suid", "dev"])),
+    "programs of root in a worktree": ("mounts: /report", lambda s: find_mount(s, "/report")["options"].append("suid")),
+    "the image's files in a tmpfs": ("mounts: /tmp", lambda s: find_mount(s, "/tmp")["options"].append("tmpcopyup")),
+}
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_s196_what_was_not_asked_for_is_named(options: dict[str, Any], spec: dict[str, Any], name: str) -> None:
+    field, change = GAPS[name]
+    change(spec)
+    assert find_spec_differences(options, spec) == (field,)
+
+
+def test_what_other_versions_and_drivers_of_podman_write_is_no_difference(
+    options: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    """5.x has fewer annotations, the driver systemd two more; a source on a file system with options passes them on."""
+    spec["annotations"] = {
+        "io.container.manager": "libpod",
+        "org.opencontainers.image.stopSignal": "9",
+        "org.systemd.property.KillSignal": "9",
+        "org.systemd.property.TimeoutStopUSec": "uint64 1000000",
+    }
+    spec["process"]["selinuxLabel"] = "system_u:system_r:container_t:s0:c1,c2"
+    spec["linux"].update(mountLabel="system_u:object_r:container_file_t:s0:c1,c2", uidMappings=[], rootfsPropagation="")
+    spec["linux"]["resources"]["memory"]["checkBeforeUpdate"] = False
+    find_mount(spec, "/report")["options"] += ["nosuid", "nodev", "noexec"]
+    pts = find_mount(spec, "/dev/pts")
+    pts["options"] = ["rprivate", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]
+    for mount in spec["mounts"]:
+        mount["source"] = mount["source"].replace("/run/containers/storage/overlay-", "/run/user/9/containers/vfs-")
+    assert find_spec_differences(options, spec) == ()
+
+
 def test_a_service_joins_one_network_namespace(options: dict[str, Any], spec: dict[str, Any]) -> None:
     options["HostConfig"]["NetworkMode"] = f"container:{'ab' * 32}"
     assert find_spec_differences(options, spec) == ("linux.namespaces: not its own",)

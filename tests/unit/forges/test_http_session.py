@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -12,6 +13,8 @@ import trustme
 
 from devtools.forges.exchange import Answer
 from devtools.forges.server import Elsewhere, StandIn, serving
+from sandbox.errors import SandboxError
+from sandbox.forges import http_session
 from sandbox.forges.http_session import RefusedError, build_session
 
 AUTHORITY = trustme.CA()
@@ -90,3 +93,66 @@ def test_an_answer_other_than_success_is_raised_with_what_it_says(server: StandI
             with pytest.raises(RefusedError) as caught:
                 session.get(f"{server.url}/{path}")
             assert (caught.value.status, caught.value.document) == (status, document)
+
+
+LOGS = ".blob.core.windows.net"
+
+
+def find_followed(location: str, asked: str) -> bool:
+    return http_session._may_follow(
+        location, asked, lambda host: host.endswith(LOGS) or host in {"ghe.test", "10.0.0.1"}
+    )
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        f"https://127.0.0.2\\@x{LOGS}/log",
+        f"https://127.0.0.2:8080\\@x{LOGS}/log",
+        f"https://user@x{LOGS}/log",
+        f"https://x{LOGS}:8080/log",
+        f"http://x{LOGS}/log",
+        f"https://127.0.0.2\n.x{LOGS}/log",
+        f"https://x{LOGS}/log\x00",
+        f"https://x{LOGS}/l\u00f6g",
+        "https://127.0.0.2/log",
+        "http://ghe.test:8443/log",
+        "https://10.0.0.1:8443/log",
+        "ftp://ghe.test/log",
+        "/log",
+        "https://[/log",
+        "",
+    ],
+)
+def test_s197_a_redirect_is_followed_to_the_host_that_was_checked(location: str) -> None:
+    assert not find_followed(location, "https://ghe.test:8443/api/v3/log")
+
+
+@pytest.mark.parametrize(
+    ("location", "asked"),
+    [
+        (f"https://x{LOGS}/log?sig=a%2Fb", "https://ghe.test/api/v3/log"),
+        (f"https://x{LOGS}:443/log", "https://ghe.test/api/v3/log"),
+        (f"https://x{LOGS}/log", "https://b\u00fccher.example/api/v3/log"),
+        ("https://ghe.test:9000/log", "https://ghe.test:8443/api/v3/log"),
+        ("http://10.0.0.1:9000/log", "http://10.0.0.1:8080/api/v3/log"),
+    ],
+)
+def test_s197_control_logs_of_known_hosts_are_fetched(location: str, asked: str) -> None:
+    assert find_followed(location, asked)
+
+
+def test_s197_a_redirect_that_two_libraries_read_in_two_ways_reaches_no_host(server: StandIn, tmp_path: Path) -> None:
+    """urlsplit sees the allowed host, urllib3 connects to the other one. Control: the plain URL of that one."""
+    AUTHORITY.cert_pem.write_to_path(tmp_path / "ours.pem")
+    place = server.url.removeprefix("https://")
+    with closing(build_session(tmp_path / "ours.pem")) as session:
+        assert urlsplit(f"https://{place}\\@x{LOGS}/secret").hostname == f"x{LOGS}"
+        for location in (f"https://{place}\\@x{LOGS}/secret", f"https://{place}/secret"):
+            server.on("GET", "/log", Answer(302, b"", headers={"Location": location}))
+            with suppress(SandboxError, RefusedError):
+                http_session.fetch_redirected(session, f"{server.url}/log", {}, lambda host: host.endswith(LOGS))
+            assert [one.path for one in server.requests if one.path != "/log"] == []
+        server.on("GET", "/log", Answer(302, b"", headers={"Location": f"https://{place}/secret"}))
+        http_session.fetch_redirected(session, f"{server.url}/log", {}, lambda _host: True)
+        assert [one.path for one in server.requests if one.path != "/log"] == ["/secret"]

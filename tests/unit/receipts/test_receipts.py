@@ -7,6 +7,7 @@ import json
 from datetime import UTC, timedelta
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf import json_format
@@ -228,6 +229,36 @@ def test_only_ed25519_keys_are_keys() -> None:
         with pytest.raises(SandboxError) as caught:
             load(content, "theirs")
         assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+def make_public_key(algorithm: str, parameters: str = "") -> bytes:
+    """In DER, with an uncompressed point of a curve as its bytes."""
+
+    def wrap(tag: int, content: bytes) -> bytes:
+        return bytes([tag, len(content)]) + content
+
+    named = wrap(0x30, wrap(6, bytes.fromhex(algorithm)) + bytes.fromhex(parameters))
+    return wrap(0x30, named + wrap(3, b"\0" + b"\4" * 65))
+
+
+UNKNOWN_KEYS = {
+    "an unknown algorithm": make_public_key("2a030405"),
+    "an unknown curve": make_public_key("2a8648ce3d0201", "060a2b24030302080101010b"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN_KEYS)
+def test_a_key_of_a_kind_that_the_library_does_not_know_is_refused_as_others(name: str) -> None:
+    der = base64.b64encode(UNKNOWN_KEYS[name]).decode()
+    pem = f"-----BEGIN PUBLIC KEY-----\n{der}\n-----END PUBLIC KEY-----\n"
+    with pytest.raises(UnsupportedAlgorithm):  # else the test is void
+        serialization.load_pem_public_key(pem.encode())
+    listed = [ReceiptKey(keyid="a" * 64, public_key=pem)]
+    for load in (lambda: keys.parse_trusted_keys(pem.encode(), "it"), lambda: keys.load_trusted_keys(listed)):
+        with pytest.raises(SandboxError, match="cannot be used") as caught:
+            load()
+        assert caught.value.code is ErrorCode.INVALID_INPUT
+        assert caught.value.hint
 
 
 def test_a_key_whose_id_is_another_keys_is_refused() -> None:

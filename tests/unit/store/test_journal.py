@@ -19,10 +19,10 @@ from devtools.command import SANDBOX
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.models import Actor, JournalEntry
-from sandbox.store import journal
+from sandbox.store import journal, journal_order
 from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import Home
-from sandbox.store.journal_chain import sha256
+from sandbox.store.journal_chain import sha256, walk_chain
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.journaling import digest_arguments, record_operation
 from tests.unit.conftest import Upstream, refused
@@ -145,9 +145,9 @@ MEASURE = """
 import re, sys
 from datetime import timedelta
 from pathlib import Path
-from sandbox.store import journal
+from sandbox.store import journal, journal_order
 from sandbox.store.home import Home
-from sandbox.store.journal_chain import sha256
+from sandbox.store.journal_chain import sha256, walk_chain
 from sandbox.workbench.controller import audit
 from tests.unit.long_journal import START, make_entry
 
@@ -398,3 +398,21 @@ READS: dict[str, Callable[[Workbench, str], object]] = {
 def test_looking_is_not_journalled(desk: Desk, name: str) -> None:
     READS[name](desk.workbench, desk.task.id)
     assert [e.operation for e in desk.workbench.log(desk.task.id)] == ["create"]
+
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "line", [DEEP, b'{"schema_version":1,"seq":2,"prev":"sha256:' + b"0" * 64 + b'","facts":' + DEEP]
+)
+def test_a_line_that_is_nested_too_deeply_is_a_damaged_line(home: Home, line: bytes) -> None:
+    journal.append_entry(home, TASK, entry("push"))
+    with home.journal(TASK).open("ab") as stream:
+        stream.write(line + b"\n")
+    assert [one.operation for one in journal.read_entries(home, TASK)] == ["push"]
+    assert [one.operation for one in journal.read_last_entries(home, TASK, 5)] == ["push"]
+    journal.append_entry(home, TASK, entry("commit"))
+    assert [one.operation for one in journal.read_entries(home, TASK)] == ["push", "commit"]
+    assert list(journal_order.read_by_time(home.journal(TASK), datetime(2000, 1, 1, tzinfo=UTC)))
+    assert list(walk_chain(home.journal(TASK).read_bytes().splitlines(keepends=True)))

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
+from sandbox.errors import ErrorCode
+from sandbox.models import Task
 from sandbox.store.home import Home, write_json
 from sandbox.store.placed_tasks import (
     MOST_NOTED,
+    PlacedRun,
+    find_placed_run,
+    find_placed_task,
     find_task_of_run,
     find_task_of_snapshot,
     forget_placed_task,
+    list_placed_tasks,
     note_runs,
     note_snapshots,
+    save_placed_run,
+    save_placed_task,
 )
+from tests.unit.cluster.test_cluster_workbench import RECORD
+from tests.unit.conftest import refused
 
 TASK, OTHER = f"task-{uuid4()}", f"task-{uuid4()}"
 
@@ -49,3 +62,42 @@ def test_what_an_earlier_version_noted_is_found_and_forgotten(tmp_path: Path) ->
     assert find_task_of_run(home, "run-00000000") == TASK
     forget_placed_task(home, TASK)
     assert list_noted(home) == {"run-11111111"}
+
+
+DAMAGED = {
+    "torn": b'{"schema_version": 1, "task"',
+    "deep": b'{"schema_version": 1, "task": ' + b"[" * 100_000,
+    "no field": b'{"schema_version": 1}',
+    "of another type": b'{"schema_version": 1, "task": {"id": 1}, "run_id": [], "task_id": {}}',
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_record_is_named_and_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    home = Home(tmp_path)
+    good, bad = (Task.model_validate({**RECORD, "id": task_id}) for task_id in (TASK, OTHER))
+    runs = [
+        PlacedRun(run_id=f"run-{number:08}", task_id=TASK, operation="verify", started_at=datetime.now(UTC))
+        for number in range(2)
+    ]
+    for task in (good, bad):
+        save_placed_task(home, task)
+    for run in runs:
+        save_placed_run(home, run)
+    assert len(list_placed_tasks(home)) == 2, "control"
+    folder = home.repositories / "placed"
+    note_runs(home, TASK, ["run-77777777"])
+    for damaged in (folder / f"{OTHER}.json", folder / "run-00000000.json", folder / "seen" / "run-88888888.json"):
+        damaged.write_bytes(DAMAGED[name])
+    assert list_placed_tasks(home) == (good,)
+    assert f"{OTHER}.json" in caplog.text
+    for find in (lambda: find_placed_task(home, OTHER), lambda: find_placed_run(home, "run-00000000")):
+        with refused(ErrorCode.INTERNAL) as caught:
+            find()
+        assert caught.value.details
+        assert caught.value.hint
+    forget_placed_task(home, TASK)
+    assert find_placed_run(home, "run-00000001") is None
+    assert "run-77777777" not in list_noted(home)
