@@ -1,4 +1,4 @@
-"""Regular expressions of the product whose time grows faster than the text that they read.
+"""Regular expressions of the product that take more than linear time for what they read.
 
 What they read was often made by an enemy, and `re` cannot be interrupted: a cubic pattern and 20 KB stop a controller
 for hours. Each pattern is tried with texts made from itself: for each part that may repeat, what precedes it, that part

@@ -36,7 +36,7 @@ class _CargoOutput:
         self._folder = folder
         self._tests: list[tuple[str, TestOutcome]] = []
         self._said: dict[str, tuple[str, _Place] | None] = {}  # of those that failed
-        self._name = ""  # of the test whose output is read
+        self._name = ""  # of the test that has the output
         self._lines: list[str] = []
         self._size = 0
         self._chars = 0  # of what is kept of all tests

@@ -25,7 +25,7 @@ file of 2 MiB has a tenth of that.
 
 _NEST_BYTES = 1_100  # measured: of a name that can have others below it
 _NAME_BYTES = 16  # of a name in a tuple, and as much again for the time to look it up
-# A quote that is not closed is an error, or in a comment: nothing after it is a key. Else each would be tried.
+# A quote that is not closed is an error, or in a comment: what follows is no key. Else each would be tried.
 _QUOTED = lazy_pattern(r""""(?:[^"\\]|\\.|\\$)*(?:"|$)|'[^']*(?:'|$)""")
 _OPENED = lazy_pattern(r"=[ \t]*[\[{]")
 _LONG_QUOTES = ('"""', "'''")

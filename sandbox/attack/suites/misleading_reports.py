@@ -24,7 +24,7 @@ _NAME = "\x1b]0;owned\x07 [click](https://forge.invalid) @admin <!-- x --> `"
 _MANY = 400_000
 _FAILURE = "<failure message='no'/>"
 CARELESS = re.compile(r"^\s*#?\s*(?:---|Failed test\b.*)?\s*$")
-"""As the reader of TAP once looked for lines that say nothing."""
+"""As the reader of TAP once looked for lines without a text."""
 _BLANKS = 1_600
 _READ_S = 1.0
 """For a report of a few kilobytes; the careless reader takes three times as long, and hours for 20 KB."""

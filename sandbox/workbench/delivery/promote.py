@@ -142,7 +142,7 @@ def promote(
 
 def find_promotion_state(services: Services, owner_id: str, found: Promotable, current: str) -> str:
     """What a person approves about a promotion: the commit, the whole manifest with the digest of each file, and the
-    release in use, whose name is `current`. Raises: as `describe_owner`.
+    release in use: `current`, by its name. Raises: as `describe_owner`.
     """
     return join_state(found.commit, _find_facts(services, owner_id, found, current))
 
