@@ -370,6 +370,19 @@ def test_s190_the_name_of_a_directory_counts_for_all_paths_below_it(upstream: Up
             value.walk(sizes=False)
 
 
+def test_s190_the_path_of_a_directory_counts_for_each_of_its_entries(upstream: Upstream) -> None:
+    """A million entries below a path of 4 KB would be 4 GB. Control: the same directory at a short path."""
+    file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
+    files = _store_tree(upstream, {b"%d" % number: (0o100644, file) for number in range(20_000)})
+    folder = files
+    for _ in range(16):
+        folder = _store_tree(upstream, {b"x" * 250: (0o40000, folder)})
+    value = _open_stored(upstream, _store_tree(upstream, {b"short": (0o40000, files), b"long": (0o40000, folder)}))
+    assert len(value.list("short", sizes=False)) == 20_000
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        value.list("/".join(["long", *["x" * 250] * 16]), sizes=False)
+
+
 def test_s190_a_name_that_is_longer_than_a_path_is_refused(upstream: Upstream) -> None:
     """git stores it, and its fsck takes it; no file of this name can exist. Control: one as long as a path."""
     file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
