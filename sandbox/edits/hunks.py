@@ -23,6 +23,7 @@ from sandbox.text import decode_for_display
 
 SEARCH_BUDGET_BYTES = 2 * 1024**3
 """Maximum number of bytes searched for one patch: about one second."""
+_LINE_WORK = 100  # to find where a line begins takes as long as to search so many bytes
 _MAX_PLACES = 10
 
 
@@ -56,7 +57,7 @@ def apply_hunks(content: bytes, hunks: Sequence[Hunk], work: SearchBudget, *, cr
 
     Raises: `patch_rejected`, which names the hunk and the lines where it could be placed.
     """
-    work.spend(len(content))
+    work.spend(len(content) + _LINE_WORK * content.count(b"\n"))
     target = _HunkPlacer(content, work, crlf=crlf)
     changes, notes = [], []
     for number, hunk in enumerate(hunks, 1):

@@ -81,11 +81,18 @@ def _require_safe_component(text: str, component: bytes) -> None:
         raise refused_path_error(text, "dotgit", "a path may not name .git, in any spelling")
 
 
-@lru_cache(maxsize=4096)  # a walk asks for each directory, and their names repeat
 def is_dotgit(component: bytes) -> bool:
     """Whether some file system treats this name as `.git`, or NTFS as the short name of `.git`."""
+    # A name in a tree, or in a .gitmodules, may have megabytes; the cache would keep thousands of them.
+    return _fold_once(component) if len(component) <= MAX_COMPONENT_BYTES else _is_folded_dotgit(component)
+
+
+def _is_folded_dotgit(component: bytes) -> bool:
     name = fold_name(component)
     return name == ".git" or _SHORT_DOTGIT.match(name) is not None
+
+
+_fold_once = lru_cache(maxsize=4096)(_is_folded_dotgit)  # a walk asks for each directory, and their names repeat
 
 
 def fold_name(component: bytes) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import PATHS_BYTES, Item
-from sandbox.policy.paths import is_dotgit
+from sandbox.policy.paths import MAX_PATH_BYTES, is_dotgit
 
 FILE, EXECUTABLE_FILE, LINK, SUBMODULE, DIRECTORY = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
 _REGULAR = 0o100000
@@ -84,7 +84,7 @@ def parse_tree(content: bytes, oid_bytes: int, budget: EntryBudget | None = None
 
 def is_refused_name(name: bytes) -> bool:
     """Whether git checks out no entry of this name."""
-    if name in _SPECIAL or b"/" in name:
+    if name in _SPECIAL or b"/" in name or len(name) > MAX_PATH_BYTES:
         return True
     return (not name.isascii() or b"git" in name.lower()) and is_dotgit(name)
 

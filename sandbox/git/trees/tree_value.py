@@ -40,6 +40,7 @@ from sandbox.git.trees.tree_format import (
     FILE,
     LINK,
     SUBMODULE,
+    EntryBudget,
     hash_object,
     normalize_mode,
 )
@@ -163,10 +164,13 @@ class TreeValue:
         return self._find(path) is not None
 
     def list(self, path: str = "", *, sizes: bool = True) -> Sequence[TreeEntryInfo]:
-        """Entries of a directory by the bytes of their names. Raises: `not_found`, `invalid_input` for a file."""
-        folder = self._require_folder(path)
+        """Entries of a directory by the bytes of their names. Raises: `not_found`, `invalid_input` for a file;
+        `quota_exceeded` for paths of more than `PATHS_BYTES`.
+        """
+        entries = entries_of(self.store, self._require_folder(path))
         start = path_bytes(path) + b"/" if path else b""
-        found = [FoundEntry(start + name, node) for name, node in sorted(entries_of(self.store, folder).items())]
+        EntryBudget(len(entries)).spend_paths(len(start) * len(entries))
+        found = [FoundEntry(start + name, node) for name, node in sorted(entries.items())]
         return self._describe(found, sizes=sizes)
 
     def walk(self, path: str = "", *, sizes: bool = True, most: int = TreeBudget.files) -> Iterator[TreeEntryInfo]:

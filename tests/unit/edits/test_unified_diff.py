@@ -554,6 +554,14 @@ def test_searching_for_many_hunks_ends(desk: Desk, monkeypatch: pytest.MonkeyPat
         desk.apply(patch, {"f": content})
 
 
+def test_s188_the_lines_of_a_file_count_for_each_section(desk: Desk) -> None:
+    """A file of ten million empty lines took a second for each of 25 sections. Control: two of them are applied."""
+    content, section = b"\n" * 8 * 1024**2, "--- f\n+++ f\n@@ -{0},2 +{0},2 @@\n \n-\n+x\n"
+    desk.apply("".join(section.format(line) for line in (1, 10)), {"f": content})
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        desk.apply("".join(section.format(line) for line in range(1, 100, 10)), {"f": content})
+
+
 def test_a_patch_has_a_limited_number_of_hunks_and_lines(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     two = "--- f.txt\n+++ f.txt\n@@ -1 +1 @@\n-one\n+1\n@@ -2 +2 @@\n-two\n+2\n"
     for name in ("MAX_HUNKS", "MAX_LINES"):

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.policy import paths
 from sandbox.policy.paths import is_dotgit, parse_repo_path, path_bytes, show_path
 from tests.unit.conftest import refused
 
@@ -171,3 +172,13 @@ def test_c06_no_code_point_that_a_casefolded_directory_ignores_hides_dotgit(char
     for name in (f".g{char}it", f"{char}.git", f".git{char}", f"git{char}~1"):
         assert unicodedata.normalize("NFKC", name).casefold() not in {".git", "git~1"}
         assert is_dotgit(name.encode())
+
+
+def test_s190_long_names_are_not_cached() -> None:
+    """Thousands of them, of a megabyte each, would stay in memory. Control: short ones are, and both are judged."""
+    before = paths._fold_once.cache_info().currsize
+    assert not paths.is_dotgit("\N{ZERO WIDTH JOINER}".encode() * 100_000)
+    assert paths.is_dotgit(b".g" + "\N{ZERO WIDTH JOINER}".encode() * 100_000 + b"it")
+    assert paths._fold_once.cache_info().currsize == before
+    assert not paths.is_dotgit(b"a name that no other test has")
+    assert paths._fold_once.cache_info().currsize == before + 1 or before == 4096

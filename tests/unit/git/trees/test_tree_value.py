@@ -361,13 +361,35 @@ def test_s190_one_directory_that_is_many_times_in_a_tree_counts_as_often(upstrea
 
 
 def test_s190_the_name_of_a_directory_counts_for_all_paths_below_it(upstream: Upstream) -> None:
-    """A name of 100 KB in the path of 800 files would be 80 MB. Control: the same files below a short name."""
+    """A name of 4 KB in the path of 20,000 files is 80 MB. Control: the same files below a short name."""
     file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
-    files = _store_tree(upstream, {b"%d" % number: (0o100644, file) for number in range(800)})
-    for name, is_refused in ((b"short", False), (b"x" * 100_000, True)):
+    files = _store_tree(upstream, {b"%d" % number: (0o100644, file) for number in range(20_000)})
+    for name, is_refused in ((b"short", False), (b"x" * 4000, True)):
         value = _open_stored(upstream, _store_tree(upstream, {name: (0o40000, files)}))
         with refused(ErrorCode.QUOTA_EXCEEDED) if is_refused else nullcontext():
             value.walk(sizes=False)
+
+
+def test_s190_the_path_of_a_directory_counts_for_each_of_its_entries(upstream: Upstream) -> None:
+    """A million entries below a path of 4 KB would be 4 GB. Control: the same directory at a short path."""
+    file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
+    files = _store_tree(upstream, {b"%d" % number: (0o100644, file) for number in range(20_000)})
+    folder = files
+    for _ in range(16):
+        folder = _store_tree(upstream, {b"x" * 250: (0o40000, folder)})
+    value = _open_stored(upstream, _store_tree(upstream, {b"short": (0o40000, files), b"long": (0o40000, folder)}))
+    assert len(value.list("short", sizes=False)) == 20_000
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        value.list("/".join(["long", *["x" * 250] * 16]), sizes=False)
+
+
+def test_s190_a_name_that_is_longer_than_a_path_is_refused(upstream: Upstream) -> None:
+    """git stores it, and its fsck takes it; no file of this name can exist. Control: one as long as a path."""
+    file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
+    for length, is_refused in ((4095, False), (4096, True)):
+        value = _open_stored(upstream, _store_tree(upstream, {b"x" * length: (0o100644, file)}))
+        with refused(ErrorCode.UNSAFE_REPOSITORY) if is_refused else nullcontext():
+            assert len(value.list(sizes=False)) == 1
 
 
 def test_a_repository_of_sha256_has_ids_of_32_bytes(tmp_path: Path) -> None:
