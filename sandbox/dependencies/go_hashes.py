@@ -17,6 +17,10 @@ CONTENT_BYTES = 500 * 1024**2  # of all files of a zip, as go allows (golang.org
 LIST_BYTES = 16 * 1024**2  # of its list of files; and of a go.mod, as go allows
 _END = struct.Struct("<4s4H2LH")  # the record at the end of a zip that says how large the list is
 _COMMENT = 65_535
+_ENTRY, _MAX_ENTRIES = b"PK\x01\x02", 65_535
+"""What each entry of the list begins with, and how many a list has that is not zip64. Python's reader does not compare
+them with the record at the end; it makes an object of 800 bytes of each, and opens each, also if all are one file.
+"""
 _ZIP64 = 20  # what stands before that record if the list is elsewhere
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 """All that go reads. LZMA takes as much memory as the file says, 4 GiB at most."""
@@ -60,8 +64,13 @@ def _require_small_list(path: Path) -> None:
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < _END.size or b"PK\x06\x07" in tail:  # the latter: the list may be elsewhere (zip64)
         raise ValueError("no zip, or one for more than 4 GB")
-    if _END.unpack_from(tail, at)[5] > LIST_BYTES:
+    list_bytes = _END.unpack_from(tail, at)[5]
+    if list_bytes > LIST_BYTES:
         raise ValueError(f"a list of files of more than {LIST_BYTES} bytes")
+    with path.open("rb") as stream:
+        stream.seek(max(0, size - len(tail) + at - list_bytes))
+        if stream.read(list_bytes).count(_ENTRY) > _MAX_ENTRIES:
+            raise ValueError(f"a list of more than {_MAX_ENTRIES} files")
 
 
 def _combine(files: Iterable[tuple[str, str]]) -> str:

@@ -24,6 +24,7 @@ _FOREIGN_SOURCES = {
 }
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
 _TEXT_CHARS = 300  # of a constraint: integers of thousands of digits are refused by Python itself
+_MAX_ALTERNATIVES = 20  # of a constraint: each takes 50 microseconds, and 4 MiB of manifests had a million
 _ALTERNATIVES = re.compile(r"\|\|?")
 _COMPARED = re.compile(r"(==|!=|<=|>=|<|>)((\d+\.\d+|\d+)(\.\d+)?)(?:\.\*)?")
 _PLATFORM = re.compile(r"(==|!=)?\s*([a-z0-9_]{1,20})")
@@ -124,8 +125,11 @@ def _choose_widest(bounds: Sequence[str], choose: Callable[..., str]) -> str:
 
 
 def _convert_alternatives(text: str) -> list[str | None]:
-    """A specifier for each; None for what is no version."""
-    return [_convert_one(one) for one in _ALTERNATIVES.split(text)] if len(text) <= _TEXT_CHARS else [None]
+    """A specifier for each; None for what is no version, and for too many."""
+    found = _ALTERNATIVES.split(text, maxsplit=_MAX_ALTERNATIVES)
+    if len(text) > _TEXT_CHARS or len(found) > _MAX_ALTERNATIVES:
+        return [None]
+    return [_convert_one(one) for one in found]
 
 
 def _convert_one(text: str) -> str | None:

@@ -191,6 +191,8 @@ def list_poetry_tables(poetry: Mapping[str, Any]) -> Iterator[tuple[str, Mapping
 
 def _read_poetry_table(collection: Collection, entries: Mapping[str, Any], role: Role, origin: str) -> None:
     for name, entry in entries.items():
+        if collection.is_full:
+            return collection.refuse_rest(origin)
         if canonicalize_name(name) == "python" and isinstance(entry, str):
             continue
         for constraint in entry if isinstance(entry, list) else [entry]:
@@ -202,6 +204,7 @@ def _read_poetry_table(collection: Collection, entries: Mapping[str, Any], role:
                 collection.refuse(f"{name} = {constraint}", converted, origin)
             elif converted:
                 collection.add_text(converted, role, origin)
+    return None
 
 
 def read_table(document: Any, *keys: str) -> Mapping[str, Any]:

@@ -541,6 +541,7 @@ def test_pythons_and_platforms_of_poetry_become_markers(entry: str, markers: lis
         "{python = 3}",
         pytest.param(f'"^{"9" * 5000}"', id="digits"),
         pytest.param(f'"1 {" " * 100_000} 2"', id="spaces"),
+        pytest.param(f'"{"||".join(["^1"] * 21)}"', id="alternatives"),
     ],
 )
 def test_what_poetry_would_not_understand_is_refused(entry: str) -> None:

@@ -74,3 +74,19 @@ def list_names(content: bytes) -> list[str]:
     """What tarfile itself makes of an archive."""
     with tarfile.open(fileobj=io.BytesIO(content + bytes(1024))) as archive:
         return archive.getnames()
+
+
+def test_s144_the_map_of_a_sparse_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """tarfile reads the whole map before anything sees the entry, with 8 bytes of memory for each of its bytes."""
+    count = 2 * 1024**2
+    notes = [f"GNU.sparse.{name}" for name in ("major=1", "minor=0", "realsize=5", "name=a")]
+    records = b"".join(f"{len(text) + 4} {text}\n".encode() for text in notes)
+    body = f"{count}\n".encode() + b"1\n" * count
+    content = entry("note", tarfile.XHDTYPE, len(records)) + records.ljust(512, b"\0")
+    archive = CountedBytes(TOP + content + entry("a", tarfile.REGTYPE, len(body)) + body + bytes(1024))
+    with refused(ErrorCode.POLICY_VIOLATION) as caught:
+        unpack_tree(archive, tmp_path / "tree", 10**9)
+    assert "a sparse file" in caught.value.brief
+    assert archive.count <= 64 * 1024
+    with refused(ErrorCode.POLICY_VIOLATION):
+        unpack_tree(io.BytesIO(TOP + entry("a", tarfile.GNUTYPE_SPARSE)), tmp_path / "other", 10**6)
