@@ -151,7 +151,8 @@ def _create_task(request: ToolCall) -> BaseModel:
         wanted.repo_id, wanted.prompt, wanted.ref if wanted.base_branch is None else wanted.base_branch,
         from_snapshot=wanted.from_snapshot, fetch=not wanted.offline,
         options=models.TaskOptions(
-            workspace_kind=wanted.workspace_kind, profile=wanted.profile, branch=wanted.branch
+            workspace_kind=wanted.workspace_kind, profile=wanted.profile, branch=wanted.branch,
+            expected_choice=request.state if wanted.from_snapshot is None else None,  # a snapshot is not fetched
         ),
     )  # fmt: skip
     return outputs.TaskResult(task=task)

@@ -9,7 +9,7 @@ verdict of a worker is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -18,12 +18,13 @@ from sandbox.approvals import AgentCall
 from sandbox.cluster.noted_call import NotedCall
 from sandbox.cluster.operation_table import OPERATIONS, dump_value, parse_arguments
 from sandbox.cluster.worker import answer_operation, refuse_operation
+from sandbox.config import Settings
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, needs_verification
-from sandbox.models import Permission, Risk
+from sandbox.models import Host, Permission, Risk
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.policy.approvals import Decision
-from sandbox.remotes import parse_remote
+from sandbox.remotes import FORGE_HOSTS, map_hosts, parse_remote
 from sandbox.workbench import VerifyOptions, Watch
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 
@@ -57,7 +58,7 @@ class ClusterPublisher:
         noted = NotedCall(self.workbench.home, operation.task_id)
         try:
             arguments = parse_arguments(operation).model_dump(mode="json")
-            _require_listed(url, self.workbench.settings.cluster.publishes)
+            require_listed(url, self.workbench.settings)
             self.workbench.import_task(self.hub, url, operation.task_id, arguments.pop("commit"))
             self._verify_for_gate(operation, arguments, cancelled)
             permission = self._permit(_TOOLS[operation.name], {"task_id": operation.task_id, **arguments}, noted)
@@ -113,17 +114,30 @@ class ClusterPublisher:
         return answer_operation(self.id, operation, dump_value(found))
 
 
-def _require_listed(url: str, patterns: Sequence[str]) -> None:
-    """Before anything of the repository is fetched. Raises: `policy_violation`; `invalid_input` for no URL."""
+def require_listed(url: str, settings: Settings) -> None:
+    """Before anything of the repository is fetched. Names of hosts, and of repositories on a known forge, are the same
+    in either case; on another server `Team/app` and `team/app` may be two repositories.
+
+    Raises: `policy_violation`; `invalid_input` for no URL.
+    """
+    patterns = settings.cluster.publishes
     if not patterns:
         return
-    remote = parse_remote(url, allow_file=True, allow_http=True)
+    forges = map_hosts({hosts.setting: getattr(settings.remotes, hosts.setting) for hosts in FORGE_HOSTS.values()})
+    remote = parse_remote(url, allow_file=True, allow_http=True, forges=forges)
     host = f"{remote.hostname}:{remote.port}" if remote.port else remote.hostname
     name = "/".join(part for part in (host, remote.owner, remote.name) if part)
-    if not any(fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns):
+    folds = remote.host is not Host.UNKNOWN
+    if not any(fnmatchcase(name, _fold(pattern, path=folds)) for pattern in patterns):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The controller that publishes has no permission for {name}",
             details=f"It publishes {', '.join(patterns)}",
             hint="Its operator can add the repository to cluster.publishes there.",
         )
+
+
+def _fold(pattern: str, *, path: bool) -> str:
+    """As `parse_remote` spells names: the host in lower case, the path only on a forge."""
+    host, slash, rest = pattern.partition("/")
+    return f"{host.lower()}{slash}{rest.lower() if path else rest}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from pydantic import Field
+
 from sandbox.models.ids import ObjectId, RepoId, TaskId
 from sandbox.models.model import HostPath, Model
 from sandbox.models.words import TaskStatus, WorkspaceKind
@@ -12,12 +14,15 @@ from sandbox.models.words import TaskStatus, WorkspaceKind
 class TaskOptions(Model):
     """Choices for a new task. `profile`: instead of the repository's. `workspace_kind`: how it keeps its files,
     `worktree` or `tree`: without files on disk until its first check. `branch`: the words of its branch's name,
-    `fix-login` for `space-agent/45c2abc0-fix-login`; None: those of its prompt.
+    `fix-login` for `space-agent/45c2abc0-fix-login`; None: those of its prompt. `expected_choice`: the `state` of
+    `Workbench.approval_call`: with another meaning of the profile there is no new task; None: any. Not on a cluster,
+    where each worker has its own profiles.
     """
 
     profile: str | None = None
     branch: str | None = None
     workspace_kind: str = WorkspaceKind.WORKTREE.value
+    expected_choice: str | None = Field(default=None, exclude=True)
 
 
 class Task(Model):

@@ -408,7 +408,10 @@ class Workbench:
             if from_snapshot is None:
                 if fetch:
                     use.updates.fetch_for_task(self._services, repo_id, f"sandbox task create {repo_id}")
-                return done(use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, None, chosen))
+                made = use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, None, chosen)
+                if chosen.expected_choice is not None:
+                    self._require_approved_choice(made, chosen.expected_choice)
+                return done(made)
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
@@ -416,6 +419,14 @@ class Workbench:
                     hint="Give either a base branch or a snapshot.",
                 )
             return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, chosen))
+
+    def _require_approved_choice(self, made: Task, approved: str) -> None:
+        """Only the new task says at which commit it begins. Without the approval none is left."""
+        try:
+            use.requests.require_approved_choice(self._services, made, approved)
+        except BaseException:
+            use.lifecycle.close_task(self._services, made.id, delete=True, discard=True)
+            raise
 
     def create_named_task(
         self,

@@ -11,12 +11,16 @@ from pydantic import BaseModel
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import resolve_commit
-from sandbox.models import Check
+from sandbox.git.process import Git
+from sandbox.git.refs import resolve_ref
+from sandbox.models import Check, Task
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
 from sandbox.text import escape_invisible
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.clone import find_pull_request_ref
 from sandbox.workbench.repositories.commit_facts import load_profile
+from sandbox.workbench.tasks.approved_state import ASK_AGAIN, join_state
 from sandbox.workbench.tasks.snapshots import find_task_of_snapshot
 
 CREATING, FORKING = "space_repo_create_task", "space_repo_fork_task"
@@ -78,12 +82,37 @@ def _describe_profiles(where: str, usual: Profile, chosen: Profile) -> tuple[str
 
 
 def digest_choice(services: Services, choice: ProfileChoice) -> str:
-    """What a person approves with a profile: another digest once anything of one of the two profiles changes, also what
-    the question does not show. Raises: as `describe_choice`.
+    """What a person approves with a profile: another text once anything of one of the two profiles changes, also what
+    the question does not show, or the commit that it names. Raises: as `describe_choice`.
     """
     where, usual, chosen = _load_profiles(services, choice)
-    lines = (*_describe_profiles(where, usual, chosen), *_list_parts(usual), *_list_parts(chosen))
+    return join_state(_digest_profiles(usual, chosen), {"as_of": where})
+
+
+def require_approved_choice(services: Services, task: Task, approved: str) -> None:
+    """`task`: a new one. `approved`: of `digest_choice`. What was fetched meanwhile may have moved the commit at which
+    the task begins; that is no other choice, as long as it does not change one of the two profiles. Raises: `conflict`.
+    """
+    _, git = services.repositories.open(task.repo_id)
+    usual, chosen = _load_both(services, task.repo_id, git, task.base_commit, task.profile)
+    if _digest_profiles(usual, chosen) != approved.partition(" ")[0]:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"At {task.base_commit[:12]} the profile {task.profile} changes other checks than those that were approved",
+            details="What was fetched by this call has another profile.",
+            hint=ASK_AGAIN,
+        )
+
+
+def _digest_profiles(usual: Profile, chosen: Profile) -> str:
+    lines = (*_describe_profiles("", usual, chosen), *_list_parts(usual), *_list_parts(chosen))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _load_both(services: Services, repo_id: str, git: Git, commit: str, name: str | None) -> tuple[Profile, Profile]:
+    """The profile that a task has at a commit without a choice, and the one of this name."""
+    usual, chosen = (load_profile(services, repo_id, git, commit, given) for given in (None, name))
+    return usual, chosen
 
 
 def _load_profiles(services: Services, choice: ProfileChoice) -> tuple[str, Profile, Profile]:
@@ -93,14 +122,19 @@ def _load_profiles(services: Services, choice: ProfileChoice) -> tuple[str, Prof
     commit, where = default, f"commit {default[:12]} of the default branch"
     if choice.ref is not None:
         try:
-            commit = resolve_commit(git, choice.ref, repository.default_branch)
+            commit = _find_fetched(git, choice.ref) or resolve_commit(git, choice.ref, repository.default_branch)
             where = f"commit {commit[:12]}"
         except SandboxError as error:  # a new branch, or a pull request: the call fetches it
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
             where += ": what it begins at was not fetched yet"
-    usual, chosen = (load_profile(services, choice.repo_id, git, commit, given) for given in (None, choice.name))
-    return where, usual, chosen
+    return where, *_load_both(services, choice.repo_id, git, commit, choice.name)
+
+
+def _find_fetched(git: Git, ref: str) -> str | None:
+    """The commit of a pull request as of its last fetch; None for another ref, or if it was not fetched."""
+    wanted = find_pull_request_ref(git, ref)
+    return None if wanted is None else resolve_ref(git, wanted.cached)
 
 
 def compare_checks(usual: Profile, chosen: Profile) -> Iterator[str]:

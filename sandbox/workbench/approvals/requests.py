@@ -12,7 +12,7 @@ from typing import Any
 from sandbox import approvals
 from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Caller
+from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Caller, Task
 from sandbox.policy.approvals import TOOL_NAMES
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
@@ -53,6 +53,11 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
 def find_inherited_profile(services: Services, tool: str, arguments: Mapping[str, Any]) -> str | None:
     """As `chosen_profile.find_inherited_profile`."""
     return chosen_profile.find_inherited_profile(services, tool, arguments)
+
+
+def require_approved_choice(services: Services, task: Task, approved: str) -> None:
+    """As `chosen_profile.require_approved_choice`."""
+    chosen_profile.require_approved_choice(services, task, approved)
 
 
 def needs_no_question(services: Services, call: AgentCall) -> bool:

@@ -232,15 +232,16 @@ def test_n10_no_tool_acts_on_another_state_than_the_approved_one(bench: Bench, c
     assert refused
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_n10_a_question_is_not_asked_about_a_state_that_has_passed(bench: Bench, tool: str) -> None:
+def test_n10_a_question_is_not_asked_about_a_state_that_has_passed(bench: Bench) -> None:
     """A change between the look at the state and the question would show one state, and bind another. Control: without
-    a change the question is built.
+    a change the questions are built.
     """
-    call = bench.call_of(TOOLS[tool])
-    assert bench.ask_about(call)
+    before = {name: bench.call_of(tool) for name, tool in TOOLS.items()}
+    assert all(bench.ask_about(call) for call in before.values())
     bench.commit_and_write()
-    if bench.call_of(TOOLS[tool]).state != call.state:
+    passed = {name: call for name, call in before.items() if bench.call_of(TOOLS[name]).state != call.state}
+    assert passed.keys() >= TOOLS.keys() - UNBOUND.keys()
+    for call in passed.values():
         with pytest.raises(SandboxError, match="changed while a person was to be asked"):
             bench.ask_about(call)
 

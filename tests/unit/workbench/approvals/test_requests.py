@@ -566,6 +566,41 @@ def test_n09_the_question_about_a_profile_is_about_the_commit_at_which_the_task_
         assert before.state != after.state
 
 
+def test_n09_what_a_new_task_fetches_changes_no_approved_choice(desk: Desk) -> None:
+    """The repository's own profile asks for another check by now, which the question did not say is left out. Control:
+    a new commit alone is no other choice; and nothing is left of the task that was refused.
+    """
+    write_profile(desk, "loose", lint="true")
+    write_profile(desk, "strict", test="pytest")
+    strict = desk.home / "profiles" / "strict.toml"
+    strict.write_text(strict.read_text() + '\n[detect]\nall = [{ file = "strict.lock" }]\n')
+    wanted = {"repo_id": desk.repo_id, "prompt": "p", "profile": "loose", "ref": None}
+
+    def create(state: str) -> Task:
+        options = TaskOptions(profile="loose", expected_choice=state)
+        return workbench.create_task(desk.repo_id, "p", options=options, fetch=True)
+
+    with open_again(desk) as workbench:
+        state = workbench.approval_call(CREATE, wanted).state
+        desk.upstream.write("f", b"more\n")
+        there = desk.upstream.commit()
+        made = create(state)
+        assert made.base_commit == there
+        state = workbench.approval_call(CREATE, wanted).state
+        desk.upstream.write("strict.lock", b"")
+        desk.upstream.commit()
+        before = (workbench.tasks(), desk.refs())
+        with refused(ErrorCode.CONFLICT) as caught:
+            create(state)
+        assert "changes other checks than those that were approved" in caught.value.brief
+        left = [task for task in workbench.tasks() if task not in before[0]]
+        assert [task.status for task in left] == [TaskStatus.CLOSED]
+        assert not [ref for ref in desk.refs() if ref not in before[1] and left[0].id[5:13] in ref]
+        again = workbench.approval_call(CREATE, wanted)
+        assert "leaves out: 1 of 1 check(s) of strict" in workbench.request_approval(again).question
+        create(again.state)
+
+
 def test_a_call_about_no_task_is_approved_once_only(desk: Desk) -> None:
     call = desk.workbench.approval_call("space_repo_clone", {"url": "https://example.com/a/b"})
     asked = desk.workbench.request_approval(call)
