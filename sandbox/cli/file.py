@@ -59,7 +59,7 @@ def read(invocation: Invocation, owner: str, path: str, start_line: int | None, 
 
 
 def _show_content(content: FileContent) -> None:
-    note(f"{content.path} {content.sha256} {content.size} bytes, {content.encoding}")
+    note(f"{one_line(content.path)} {content.sha256} {content.size} bytes, {content.encoding}")
     click.echo(neutralise(content.content), nl=content.encoding == "base64")
 
 

@@ -24,6 +24,7 @@ def make_uvicorn(
         uvicorn.Config(
             app,
             http=protocol,
+            ws="none",  # an upgrade would leave the deadlines and the bound of `protocol`, if a library for it is there
             log_level="warning",
             access_log=False,
             server_header=False,

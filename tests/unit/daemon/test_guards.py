@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 import time
 from contextlib import AsyncExitStack, ExitStack, suppress
+from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+import uvicorn
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandbox.agent.transports.body_room import BodyRoom
+from sandbox.agent.transports.lifelong_server import make_uvicorn
 from sandbox.agent.transports.timeouts import TimeoutProtocol
 from sandbox.daemon import ending as ending_module
 from sandbox.daemon.ending import Ending
@@ -120,6 +124,17 @@ def test_s193_a_body_that_no_guard_admitted_keeps_no_connection(monkeypatch: pyt
             while len(asked) <= MOST:  # the first is the lifespan
                 time.sleep(0.01)
             assert _read_status(_send(port, stack, "GET /small", TOKEN)) == status
+
+
+def test_s193_no_connection_leaves_the_bound_by_an_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn uses a library for web sockets if one is installed. Control: its own choice."""
+    library = ModuleType("uvicorn.protocols.websockets.auto")
+    monkeypatch.setattr(library, "AutoWebSocketsProtocol", object, raising=False)
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    ours, control = make_uvicorn(_answer, lambda: None).config, uvicorn.Config(_answer)
+    for config in (ours, control):
+        config.load()
+    assert (ours.ws_protocol_class, control.ws_protocol_class) == (None, object)
 
 
 @pytest.mark.parametrize("is_admitted", [False, True], ids=["stranger", "control"])
