@@ -2,14 +2,16 @@
 
 The file config.json of a container is what the runtime (runc, crun) makes it from. An engine whose answer to `inspect`
 leaves out options is compared by this file instead: each option that we send is looked for in it, and what we did not
-ask for must not be there: a field that is not known here and says something is a difference. So is an annotation that
-is not one of Podman's, for a runtime may act by it: `run.oci.handler` of crun runs the guest otherwise, and
-`org.systemd.property.*` changes the limits of its group. https://github.com/opencontainers/runtime-spec/blob/main/config.md
+ask for must not be there: a field that is not known here and says something is a difference. So is an annotation, but
+for Podman's own and those that describe the image, for a runtime may act by it: `run.oci.handler` of crun runs the
+guest otherwise, and `org.systemd.property.*` changes the limits of its group.
+https://github.com/opencontainers/runtime-spec/blob/main/config.md
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -45,12 +47,16 @@ _FIELDS: Mapping[str, frozenset[str]] = {
 
 _PRIVATE = frozenset({"", "private", "rprivate"})
 _ANNOTATIONS = lazy_pattern(
-    r"io\.container\.manager=libpod|io\.kubernetes\.cri-o\.Created=.*|org\.opencontainers\.image\.stopSignal=[0-9]+"
+    r"io\.container\.manager=libpod|io\.kubernetes\.cri-o\.Created=.*|io\.buildah\.version=.*"
+    r"|org\.opencontainers\.image\.[A-Za-z.]+=.*"
     r"|io\.podman\.annotations\.(?:autoremove|init|privileged|publish-all)=FALSE"
     r"|io\.podman\.annotations\.(?:seccomp|apparmor)=.*"
-    r"|org\.systemd\.property\.KillSignal=[0-9]+|org\.systemd\.property\.TimeoutStopUSec=uint64 [0-9]+"
+    r"|org\.systemd\.property\.KillSignal=[0-9]+|org\.systemd\.property\.TimeoutStopUSec=uint64 [0-9]+",
+    re.DOTALL,
 )
-"""Of Podman 4.3 to 5.8: what its `inspect` says, and with the driver systemd how a unit is stopped."""
+"""Of Podman 4.3 to 5.8: what its `inspect` says, and with the driver systemd how a unit is stopped. What describes an
+image is copied from it: the specification of images has these names, and no runtime acts by them.
+"""
 
 _CONTAINER = lazy_pattern(r"[0-9a-f]{64}\Z")
 

@@ -37,6 +37,7 @@ from tests.attack.image_archive import write_archive
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("podman"), pytest.mark.usefixtures("engine")]
 
+ABOUT_AN_IMAGE = "org.opencontainers.image"
 IMAGES = ("init", "base")
 WALLS = """
 grep -E "^(Cap|NoNewPrivs|Seccomp:|Uid|Gid|Groups)" /proc/self/status
@@ -161,6 +162,36 @@ def test_a_check_works_in_a_task_and_in_a_clean_room(workbench: Workbench, task:
     assert {change.path for change in workbench.status(task).changes} == {"README", "new"}
     assert workbench.guests().guests == ()  # none can be kept
     assert [run.verdict for run in workbench.run(remote, check_ids=["work"]).runs] == [Verdict.PASSED]
+
+
+def test_annotations_that_describe_an_image_of_your_own_are_no_options_of_its_guest(
+    podman: PrivatePodman, remote: str, tmp_path: Path
+) -> None:
+    """`podman build` makes images in the format of OCI, and Podman copies their annotations to config.json."""
+    base = tag_of("base", recipe_digests(read_lineage(Home(tmp_path), "base"), "")[-1])
+    (tmp_path / "Dockerfile").write_text(f"FROM {base}\n")
+    argv = [
+        "podman",
+        "--remote",
+        "--url",
+        podman.url,
+        "build",
+        "--annotation",
+        f"{ABOUT_AN_IMAGE}.source=https://a.invalid",
+    ]
+    subprocess.run([*argv, "-t", "localhost/mine:1", tmp_path], check=True, timeout=120, capture_output=True)
+    home = tmp_path / "home"
+    (home / "profiles").mkdir(parents=True)
+    (home / "profiles" / "generic.toml").write_text(
+        'label = "T"\nimage = "localhost/mine:1"\n[[check]]\nid = "go"\nlabel = "go"\nargv = ["true"]\n'
+    )
+    settings = {"engine": {"host": podman.url}}
+    with Workbench(home, environ={"PATH": os.environ["PATH"]}, settings=settings, allow_file=True) as own:
+        task = own.create_task(own.clone(remote).repository.id)
+        (run,) = own.run_checks(task.id, ["go"])
+        own.close_task(task.id, discard=True)
+    unmount_below(home)
+    assert run.verdict is Verdict.PASSED
 
 
 @pytest.mark.parametrize(

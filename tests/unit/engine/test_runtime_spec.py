@@ -225,6 +225,9 @@ def test_what_other_versions_and_drivers_of_podman_write_is_no_difference(
     spec["annotations"] = {
         "io.container.manager": "libpod",
         "org.opencontainers.image.stopSignal": "9",
+        "org.opencontainers.image.base.digest": f"sha256:{'ab' * 32}",
+        "org.opencontainers.image.description": "of an image\nin two lines",
+        "io.buildah.version": "1.28.2",
         "org.systemd.property.KillSignal": "9",
         "org.systemd.property.TimeoutStopUSec": "uint64 1000000",
     }
