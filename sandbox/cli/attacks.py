@@ -92,7 +92,7 @@ def show(report: AttackReport) -> None:
     """Print the table, what is known of each attack that was not stopped, and the summary."""
     show_table(
         ["id", "attack", "tried", "control", "outcome"],
-        [[r.id, r.title, _short(r.tried), _short(r.control), _word(r)] for r in report.results],
+        [[r.id, r.title, _short(r.tried), _short(r.control), _plain_word(r)] for r in report.results],
     )
     for result in report.results:
         if result.outcome is not AttackOutcome.HELD:
@@ -111,9 +111,12 @@ def summary(report: AttackReport) -> str:
     return f"{verdict}: {', '.join(counts)}; {report.wall_time_s:.0f} s on {where}"
 
 
+def _plain_word(result: AttackResult) -> str:
+    return _WORDS.get(result.outcome, result.outcome.value)
+
+
 def _word(result: AttackResult) -> str:
-    word = _WORDS.get(result.outcome, result.outcome.value)
-    return click.style(word, fg=_COLORS.get(result.outcome, "yellow"), bold=True)
+    return click.style(_plain_word(result), fg=_COLORS.get(result.outcome, "yellow"), bold=True)
 
 
 def _short(text: str, max_chars: int = 60) -> str:

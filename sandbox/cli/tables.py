@@ -13,13 +13,14 @@ from rich.text import Text
 from sandbox.cli.terminal import uses_color
 from sandbox.text import one_line
 
-_COLORED_COLUMNS = frozenset({"VERDICT", "STATUS", "STATE", "RESULT"})
+_COLORED_COLUMNS = frozenset({"VERDICT", "STATUS", "STATE", "RESULT", "outcome"})
 _COLORS = {
     "passed": "green", "present": "green", "ok": "green", "verified": "green", "merged": "green", "approved": "green",
     "failed": "red", "denied": "red", "missing": "red", "error": "red",
     "working": "cyan", "committed": "cyan", "pushed": "cyan", "pr-open": "cyan", "closed": "dim",
+    "held": "green", "GOT THROUGH": "red", "skipped": "cyan",
 }  # fmt: skip
-_DEFAULT_COLORS = {"VERDICT": "yellow", "STATE": "yellow"}
+_DEFAULT_COLORS = {"VERDICT": "yellow", "STATE": "yellow", "outcome": "yellow"}
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
