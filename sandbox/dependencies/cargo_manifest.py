@@ -48,7 +48,7 @@ def read_cargo_manifests(collection: Collection, top: str = "", root: str = "") 
     """
     workspace = _table(collection.load_toml(posixpath.join(root, FILE)), "workspace")
     folders = dict.fromkeys([top, root, *_list_members(collection, workspace, root)])
-    reader = _CargoReader(collection, root, _table(workspace, "dependencies"), folders)
+    reader = _ManifestReader(collection, root, _table(workspace, "dependencies"), folders)
     pending = list(folders)
     while pending:
         known = len(folders)
@@ -59,7 +59,7 @@ def read_cargo_manifests(collection: Collection, top: str = "", root: str = "") 
 
 
 @dataclass
-class _CargoReader:
+class _ManifestReader:
     """Reads one manifest after the other. `inherited`: `[workspace.dependencies]`. `folders`: those to read, to which
     it adds those that manifests name.
     """
