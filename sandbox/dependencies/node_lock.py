@@ -20,6 +20,7 @@ from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import RefusalReason
 
 LOCK_FILES = ("npm-shrinkwrap.json", "package-lock.json")
+_PATH_CHARS = 3_000  # of a place: MAX_DEPTH names; a longer one would be repeated for each package below it
 _COMPARED = ("dependencies", "devDependencies", "optionalDependencies")
 
 
@@ -108,5 +109,5 @@ def _flatten(dependencies: object, above: str, depth: int = 0) -> Iterator[tuple
     for name, entry in dependencies.items():
         path = f"{above}node_modules/{name}"
         yield path, entry
-        if isinstance(entry, dict):
+        if isinstance(entry, dict) and len(path) <= _PATH_CHARS:
             yield from _flatten(entry.get("dependencies"), f"{path}/", depth + 1)

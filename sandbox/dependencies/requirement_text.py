@@ -20,7 +20,7 @@ SHOWN_CHARS = 200
 
 _VERSION_CONTROL = re.compile(r"(?:^|@\s*)(?:git|hg|svn|bzr)(?:\+|:)|^git@|\.git(?:[@#]|$)", re.IGNORECASE)
 _OPTION = re.compile(r"^-")
-_URL = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
+_URL = re.compile(r"(?<![a-z0-9+.-])[0-9+.-]*+[a-z][a-z0-9+.-]*+:/", re.IGNORECASE)  # each word is looked at once
 _PATH = re.compile(r"^(?:[./~\\]|[A-Za-z]:[\\/])|^[^;\s\[<>=!~]*[/\\]|^file:|@\s*(?:file:|[./~])", re.IGNORECASE)
 _ARCHIVE = re.compile(r"^[^;\s\[<>=!~@]*\.(?:whl|zip|tar|tgz|tbz2?|txz|tar\.\w+|egg)(?:$|[;\s\[<>=!~])", re.IGNORECASE)
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(?![A-Za-z0-9._-])")

@@ -14,7 +14,10 @@ from devtools.npminstall import NODE
 from devtools.npmregistry import serve_npm_packages
 from sandbox.dependencies import node_steps as steps
 from sandbox.dependencies import yaml_subset
+from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.layer_plan import LayerPlan
+from sandbox.dependencies.node_lock import read_npm_lock
+from sandbox.dependencies.node_manifest import NodeProject
 from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
 from tests.unit.dependencies.manifest_trees import PNPM_WORKSPACES, reader
@@ -399,3 +402,15 @@ def test_s180_every_way_to_start_a_program_is_closed(tmp_path: Path) -> None:
 def test_yaml_that_is_not_understood_is_left_out() -> None:
     text = "a: &x [1, 2]\nb: *x\nc:\n  d: |\n    e: f\n  'g:h': i\n? j\n- k: l\n!!python/object:x: y\n"
     assert yaml_subset.parse(text) == {"a": "&x [1, 2]", "b": "*x", "c": {"d": "|", "e": "f", "g:h": "i"}}
+
+
+def test_what_is_below_a_long_name_of_an_old_lock_file_is_not_listed() -> None:
+    """The place of each would repeat the name: 2 MB of it for 2,000 packages."""
+    for name, count in (("a" * 200, 1 + 30), ("a" * 4_000, 1)):
+        document: dict[str, object] = {
+            "dependencies": {name: {"dependencies": {f"b{number}": {} for number in range(30)}}}
+        }
+        collection = Collection({"package-lock.json": json.dumps(document).encode()}.get)
+        project = NodeProject({}, {})
+        assert read_npm_lock(collection, project) == []
+        assert len(collection.refused) == count
