@@ -13,11 +13,18 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
 from sandbox.models import Change, DiffFile, Repository, Task, TaskOptions
 from sandbox.models.releases import ReleaseManifest
+from sandbox.profiles import Profile
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_path, note_ascii, spell_out
 from sandbox.workbench.approvals import chosen_profile
 from sandbox.workbench.checks import gate
-from sandbox.workbench.checks.layers import MissingLayer, find_missing_layers, find_owner_tree
+from sandbox.workbench.checks.layers import (
+    MissingLayer,
+    TreeOfCommit,
+    find_last_tree,
+    find_missing_layers,
+    find_owner_tree,
+)
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
@@ -25,6 +32,7 @@ from sandbox.workbench.delivery import promote, pull_requests, push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
+from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import lifecycle, status
 from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, describe_record, join_state
 from sandbox.workbench.tasks.left_out_paths import find_clean_state
@@ -89,7 +97,8 @@ def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], t
         return _Target(state, lambda: [*about, *_promotion_lines(found.manifest, current)])
     if tool == PREPARING:
         state = join_state(task.head_commit, describe_record(services.home, task))
-        return _Target(state, lambda: [*about, *_package_lines(services, task.id)])
+        wanted = load_task_profile(services, task), find_last_tree(services, task)
+        return _Target(state, lambda: [*about, *_package_lines(services, *wanted)])
     with compare_task(services, task) as opened:
         changes = status.build_status(opened).changes
         state = lifecycle.find_working_state(services, opened, chosen)
@@ -112,7 +121,9 @@ def needs_no_question(services: Services, call: AgentCall) -> bool:
     Raises: as `find_missing_layers`; `conflict` for a closed task.
     """
     owner = call.task_id or call.repo_id
-    return call.tool == PREPARING and owner is not None and not _find_missing(services, owner)
+    return (
+        call.tool == PREPARING and owner is not None and not _find_missing(services, *find_owner_tree(services, owner))
+    )
 
 
 def require_possible(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
@@ -194,11 +205,11 @@ def _about_repository(
     if choice is not None:
         return [_describe_repository(repository), *chosen_profile.describe_choice(services, choice)]
     if tool == PREPARING:
-        commit = find_owner_tree(services, repository.id)[1].commit
+        profile, tree = find_owner_tree(services, repository.id)
         return [
             _describe_repository(repository),
-            f"branch: {spell_out(repository.default_branch)}, commit {commit[:12]}",
-            *_package_lines(services, repository.id),
+            f"branch: {spell_out(repository.default_branch)}, commit {tree.commit[:12]}",
+            *_package_lines(services, profile, tree),
         ]
     return []
 
@@ -242,12 +253,12 @@ def _promotion_lines(manifest: ReleaseManifest, current: str) -> list[str]:
     ]
 
 
-def _package_lines(services: Services, owner_id: str) -> list[str]:
+def _package_lines(services: Services, profile: Profile, tree: TreeOfCommit) -> list[str]:
     """The packages that would be fetched, and the hosts that may be asked for them. Not those of layers that are
     there.
     """
     lines = []
-    for missing in _find_missing(services, owner_id):
+    for missing in _find_missing(services, profile, tree):
         ecosystem, plan = missing.rule.ecosystem, missing.plan
         found = find_registries(ecosystem, services.settings.registries, services.environ)
         hosts = ", ".join(str(host.destination) for host in found.hosts)
@@ -258,8 +269,7 @@ def _package_lines(services: Services, owner_id: str) -> list[str]:
     return lines or ["it fetches no packages: those that it asks for are there"]
 
 
-def _find_missing(services: Services, owner_id: str) -> tuple[MissingLayer, ...]:
-    profile, tree = find_owner_tree(services, owner_id)
+def _find_missing(services: Services, profile: Profile, tree: TreeOfCommit) -> tuple[MissingLayer, ...]:
     return tuple(missing for part in profile.parts for missing in find_missing_layers(services, part, tree))
 
 
