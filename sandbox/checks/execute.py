@@ -269,7 +269,7 @@ class Recorder:
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
         faults, report = ReaderFaults(run_id), None
-        with faults.noted("its report"):
+        with faults.note_errors("its report"):
             report, note = self._read_results(
                 run_id,
                 check,
@@ -317,7 +317,7 @@ class Recorder:
     def _explain(self, check: Check, run: CheckRun, workspace: Path, faults: ReaderFaults) -> CheckRun:
         """The run with its cause, and with notes about what of it could not be read."""
         found: Cause | None = Cause(kind=CauseKind.UNKNOWN, sentence=cause.EXIT_STATUS_ONLY)
-        with faults.noted("the cause in its output"):
+        with faults.note_errors("the cause in its output"):
             declared = declared_packages.DeclaredPackages(workspace)
             found = cause.find_cause(check, run, declared, self.guest.without_layers)
         return run.model_copy(update={"cause": found, "notes": faults.notes})

@@ -29,7 +29,7 @@ class ReaderFaults:
         self.notes += (note,) if note else ()
 
     @contextmanager
-    def noted(self, what: str) -> Iterator[None]:
+    def note_errors(self, what: str) -> Iterator[None]:
         """End the block at an error, and note that `what` could not be read."""
         try:
             yield

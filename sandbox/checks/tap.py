@@ -81,7 +81,7 @@ class TapReader:
 
 
 def _is_noise(line: str) -> bool:
-    """Whether a line below a failed test does not say why the test failed."""
+    """Whether a line below a failed test does not say why it failed."""
     text = line.strip().removeprefix("#").strip()
     return (
         text in {"", "---", "..."} or text.startswith(("duration_ms:", "type:")) or _FAILED_TEST.match(text) is not None

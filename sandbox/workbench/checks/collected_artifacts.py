@@ -112,7 +112,7 @@ class _ArtifactCollector:
     def _add_coverage(self, path: RepoPath, kind: str) -> None:
         content = self.files.read(path, MOST_BYTES)
         counts, reason = None, "unreadable"
-        with self.faults.noted("a coverage file"):
+        with self.faults.note_errors("a coverage file"):
             counts, reason = READERS[kind](content), "no-coverage"
         if counts is None:
             self._refuse(str(path), reason)

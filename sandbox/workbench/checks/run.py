@@ -87,7 +87,7 @@ def _collect_artifacts(services: Services, owner: str, run_id: str, check: Check
     def admit(size: int) -> AbstractContextManager[None]:
         return services.disk.admit(Writer.ARTIFACT, Demand(size, 1))
 
-    with faults.noted("its artifacts"):
+    with faults.note_errors("its artifacts"):
         try:
             with WorktreeFiles(workspace) as files:
                 collected_artifacts.collect_artifacts(services.home, owner, run_id, check, files, admit)
