@@ -246,11 +246,12 @@ def test_n10_a_question_is_not_asked_about_a_state_that_has_passed(bench: Bench)
             bench.ask_about(call)
 
 
-@pytest.mark.parametrize("is_changed", [True, False], ids=["changed", "control"])
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_n10_an_answer_is_about_the_state_of_the_question(bench: Bench, mode: str, *, is_changed: bool) -> None:
-    """A person takes a minute to answer, and the files change meanwhile. A client that repeats the call with its answer
-    (`auto`) gets a second question, about the files of now.
+ONCE, WHOLE_TASK, DENY = "approve this call", "approve this tool for this task", "deny"
+
+
+def _answer(bench: Bench, mode: Any, answer: str, *, is_changed: bool) -> tuple[types.CallToolResult, int]:
+    """The result of a snapshot that a person is asked about, and how often they were. `is_changed`: the files change
+    while they read the first question.
     """
     asked: list[str] = []
     (bench.home / "policies").mkdir()
@@ -260,7 +261,7 @@ def test_n10_an_answer_is_about_the_state_of_the_question(bench: Bench, mode: st
         asked.append(params.message)
         if is_changed and len(asked) == 1:
             bench.write("f", b"changed while the person reads\n")
-        return types.ElicitResult(action="accept", content={"answer": "approve this call"})
+        return types.ElicitResult(action="accept", content={"answer": answer})
 
     callback: Any = elicit
     results: list[types.CallToolResult] = []
@@ -273,10 +274,35 @@ def test_n10_an_answer_is_about_the_state_of_the_question(bench: Bench, mode: st
 
     with Workbench(bench.home, environ={}, allow_file=True) as workbench:
         anyio.run(session, workbench)
+    return results[0], len(asked)
+
+
+@pytest.mark.parametrize("is_changed", [True, False], ids=["changed", "control"])
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_n10_an_answer_is_about_the_state_of_the_question(bench: Bench, mode: str, *, is_changed: bool) -> None:
+    """A person takes a minute to answer, and the files change meanwhile. A client that repeats the call with its answer
+    (`auto`) gets a second question, about the files of now.
+    """
+    result, asked = _answer(bench, mode, ONCE, is_changed=is_changed)
     repeats = mode == "auto"
-    assert results[0].is_error == (is_changed and not repeats)
-    assert len(asked) == (2 if is_changed and repeats else 1)
-    assert len(bench.workbench.snapshots(bench.task.id)) == (0 if results[0].is_error else 1)
+    assert result.is_error == (is_changed and not repeats)
+    assert asked == (2 if is_changed and repeats else 1)
+    assert len(bench.workbench.snapshots(bench.task.id)) == (0 if result.is_error else 1)
+
+
+def test_n10_a_denial_holds_though_the_files_change(bench: Bench) -> None:
+    """`conflict` would tell the agent to make the call again, which a person just denied."""
+    result, _ = _answer(bench, "legacy", DENY, is_changed=True)
+    assert result.is_error
+    assert ErrorCode.APPROVAL_DENIED.value in str(result.content)
+    assert not bench.workbench.snapshots(bench.task.id)
+
+
+def test_n10_an_approval_for_the_whole_task_is_for_any_state_of_it(bench: Bench) -> None:
+    result, asked = _answer(bench, "legacy", WHOLE_TASK, is_changed=True)
+    assert not result.is_error, result.content
+    assert asked == 1
+    assert len(bench.workbench.snapshots(bench.task.id)) == 1
 
 
 def test_n10_a_check_does_not_run_on_files_that_change_before_it_has_the_lock(
