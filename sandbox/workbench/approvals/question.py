@@ -13,11 +13,18 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
 from sandbox.models import Change, DiffFile, Repository, Task, TaskOptions
 from sandbox.models.releases import ReleaseManifest
+from sandbox.profiles import Profile
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_path, note_ascii, spell_out
 from sandbox.workbench.approvals import chosen_profile
 from sandbox.workbench.checks import gate
-from sandbox.workbench.checks.layers import MissingLayer, find_missing_layers, find_owner_tree
+from sandbox.workbench.checks.layers import (
+    MissingLayer,
+    TreeOfCommit,
+    find_last_tree,
+    find_missing_layers,
+    find_owner_tree,
+)
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
@@ -25,8 +32,9 @@ from sandbox.workbench.delivery import promote, pull_requests, push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
+from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import lifecycle, status
-from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, describe_record, join_state
+from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_record, describe_repository, join_state
 from sandbox.workbench.tasks.left_out_paths import find_clean_state
 from sandbox.workbench.tasks.lifecycle import compare_task
 
@@ -56,7 +64,7 @@ def find_target_state(services: Services, tool: str, arguments: Mapping[str, Any
     Raises: for a promotion as `promote.find_promotable`.
     """
     if task_id is None:
-        return _find_state_without_task(services, tool, arguments)
+        return _look_without_task(services, tool, arguments).state
     return _look_at_task(services, tool, arguments, find_task(services.home, task_id, allow_closed=True)).state
 
 
@@ -72,9 +80,10 @@ class _Target:
 
 def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], task: Task) -> _Target:
     choice = chosen_profile.read_choice(tool, arguments, task.repo_id)
-    chosen = chosen_profile.digest_choice(services, choice) if choice else ""
+    chosen = chosen_profile.look_at_choice(services, choice) if choice else chosen_profile.ShownChoice("", ())
     if choice and arguments.get("snapshot") is not None:  # the task's files do not matter, and may be gone
-        return _Target(chosen, lambda: [_describe_repository(find_repository(services.home, task.repo_id))])
+        repository = find_repository(services.home, task.repo_id)
+        return _Target(chosen.state, lambda: [_describe_repository(repository), *chosen.lines])
     about = _describe_branch(services, tool, task)
     if tool == CLEANING:
         state = find_clean_state(services, task, arguments.get("without", ()))
@@ -89,21 +98,30 @@ def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], t
         return _Target(state, lambda: [*about, *_promotion_lines(found.manifest, current)])
     if tool == PREPARING:
         state = join_state(task.head_commit, describe_record(services.home, task))
-        return _Target(state, lambda: [*about, *_package_lines(services, task.id)])
+        return _Target(state, lambda: [*about, *_package_lines(services, *_find_packages_of(services, task))])
     with compare_task(services, task) as opened:
         changes = status.build_status(opened).changes
-        state = lifecycle.find_working_state(services, opened, chosen)
-    return _Target(state, lambda: [*about, *_changed_lines(services, task, changes)])
+        state = lifecycle.find_working_state(services, opened, chosen.state)
+    return _Target(state, lambda: [*about, *_changed_lines(services, task, changes), *chosen.lines])
 
 
-def _find_state_without_task(services: Services, tool: str, arguments: Mapping[str, Any]) -> str:
+def _look_without_task(services: Services, tool: str, arguments: Mapping[str, Any]) -> _Target:
+    """As `_look_at_task`; without lines for a tool that can do little with a repository."""
     repo_id = arguments.get("repo_id")
-    if choice := chosen_profile.read_choice(tool, arguments, repo_id):
-        return chosen_profile.digest_choice(services, choice)
-    if tool == PREPARING and repo_id is not None:
-        commit = find_owner_tree(services, repo_id)[1].commit
-        return join_state(commit, describe_owner(services.home, repo_id))
-    return ""
+    choice = chosen_profile.read_choice(tool, arguments, repo_id)
+    if repo_id is None or (choice is None and tool != PREPARING):
+        return _Target("", lambda: ())
+    repository = find_repository(services.home, repo_id)
+    if choice is not None:
+        chosen = chosen_profile.look_at_choice(services, choice)
+        return _Target(chosen.state, lambda: [_describe_repository(repository), *chosen.lines])
+    profile, tree = find_owner_tree(services, repo_id)
+    about = [
+        _describe_repository(repository),
+        f"branch: {spell_out(repository.default_branch)}, commit {tree.commit[:12]}",
+    ]
+    state = join_state(tree.commit, describe_repository(repository))
+    return _Target(state, lambda: [*about, *_package_lines(services, profile, tree)])
 
 
 def needs_no_question(services: Services, call: AgentCall) -> bool:
@@ -112,7 +130,9 @@ def needs_no_question(services: Services, call: AgentCall) -> bool:
     Raises: as `find_missing_layers`; `conflict` for a closed task.
     """
     owner = call.task_id or call.repo_id
-    return call.tool == PREPARING and owner is not None and not _find_missing(services, owner)
+    return (
+        call.tool == PREPARING and owner is not None and not _find_missing(services, *find_owner_tree(services, owner))
+    )
 
 
 def require_possible(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> None:
@@ -148,22 +168,15 @@ def build_question(services: Services, call: AgentCall) -> tuple[str, ...]:
     when the state of the call is no longer the one that the question is about.
     """
     tool, arguments, task_id = call.tool, call.arguments, call.task_id
-    repo_id = arguments.get("repo_id")
     lines = [f"An agent wants to call {tool}"]
     lines += [line for name, value in arguments.items() if value is not None for line in _argument_lines(name, value)]
     if task_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
-        choice = chosen_profile.read_choice(tool, arguments, task.repo_id)
-        target = _look_at_task(services, tool, arguments, task)
-        _require_state_of(call, target.state)
-        lines += target.describe()
-        lines += chosen_profile.describe_choice(services, choice) if choice else ()
+        lines += _describe_target(call, _look_at_task(services, tool, arguments, task))
     elif tool == CLEANING:  # a task of a cluster, which is one of the arguments
         lines += _CLEANED
-    elif repo_id is not None:
-        choice = chosen_profile.read_choice(tool, arguments, repo_id)
-        lines += _about_repository(services, tool, find_repository(services.home, repo_id), choice)
-        _require_state_of(call, _find_state_without_task(services, tool, arguments))
+    else:
+        lines += _describe_target(call, _look_without_task(services, tool, arguments))
     size = sum(map(len, lines))
     if len(lines) > MOST_LINES or size > MOST_CHARS:
         raise SandboxError(
@@ -175,32 +188,17 @@ def build_question(services: Services, call: AgentCall) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _require_state_of(call: AgentCall, state: str) -> None:
+def _describe_target(call: AgentCall, target: _Target) -> Sequence[str]:
     """Raises: `conflict`."""
-    if call.state != state:
+    if call.state != target.state:
         raise SandboxError(
             ErrorCode.CONFLICT, f"What {call.tool} would act on changed while a person was to be asked", hint=ASK_AGAIN
         )
+    return target.describe()
 
 
 def _describe_repository(repository: Repository) -> str:
     return f"repository: {repository.id}, remote {spell_out(repository.remote_url)}"
-
-
-def _about_repository(
-    services: Services, tool: str, repository: Repository, choice: chosen_profile.ProfileChoice | None
-) -> list[str]:
-    """Of a call without a task; empty for a tool that can do little with a repository."""
-    if choice is not None:
-        return [_describe_repository(repository), *chosen_profile.describe_choice(services, choice)]
-    if tool == PREPARING:
-        commit = find_owner_tree(services, repository.id)[1].commit
-        return [
-            _describe_repository(repository),
-            f"branch: {spell_out(repository.default_branch)}, commit {commit[:12]}",
-            *_package_lines(services, repository.id),
-        ]
-    return []
 
 
 def _describe_branch(services: Services, tool: str, task: Task) -> list[str]:
@@ -242,12 +240,12 @@ def _promotion_lines(manifest: ReleaseManifest, current: str) -> list[str]:
     ]
 
 
-def _package_lines(services: Services, owner_id: str) -> list[str]:
+def _package_lines(services: Services, profile: Profile, tree: TreeOfCommit) -> list[str]:
     """The packages that would be fetched, and the hosts that may be asked for them. Not those of layers that are
     there.
     """
     lines = []
-    for missing in _find_missing(services, owner_id):
+    for missing in _find_missing(services, profile, tree):
         ecosystem, plan = missing.rule.ecosystem, missing.plan
         found = find_registries(ecosystem, services.settings.registries, services.environ)
         hosts = ", ".join(str(host.destination) for host in found.hosts)
@@ -258,8 +256,12 @@ def _package_lines(services: Services, owner_id: str) -> list[str]:
     return lines or ["it fetches no packages: those that it asks for are there"]
 
 
-def _find_missing(services: Services, owner_id: str) -> tuple[MissingLayer, ...]:
-    profile, tree = find_owner_tree(services, owner_id)
+def _find_packages_of(services: Services, task: Task) -> tuple[Profile, TreeOfCommit]:
+    """As `find_owner_tree`, of a record that was read: the task may have another commit by now."""
+    return load_task_profile(services, task), find_last_tree(services, task)
+
+
+def _find_missing(services: Services, profile: Profile, tree: TreeOfCommit) -> tuple[MissingLayer, ...]:
     return tuple(missing for part in profile.parts for missing in find_missing_layers(services, part, tree))
 
 

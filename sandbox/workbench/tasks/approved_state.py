@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeGuard
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Task
+from sandbox.models import Repository, Task
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task
 
@@ -48,7 +48,11 @@ def describe_owner(home: Home, owner_id: str) -> Facts:
     """
     if owner_id.startswith("task-"):
         return describe_record(home, find_task(home, owner_id))
-    repository = find_repository(home, owner_id)
+    return describe_repository(find_repository(home, owner_id))
+
+
+def describe_repository(repository: Repository) -> Facts:
+    """What questions show of a repository's record. Pure."""
     return {"remote": repository.remote_url, "branch": repository.default_branch}
 
 

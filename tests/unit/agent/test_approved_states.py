@@ -29,9 +29,11 @@ from sandbox.store.home import Home
 from sandbox.store.records import save_repository, save_task
 from sandbox.store.release_folder import open_releases
 from sandbox.workbench import Watch, Workbench
-from sandbox.workbench.approvals import question
+from sandbox.workbench.approvals import chosen_profile, question
 from sandbox.workbench.checks import gate, task_checks
+from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.delivery import promote
+from sandbox.workbench.tasks.approved_state import Facts, describe_record, join_state
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.store.test_verdicts import made as run_made
@@ -244,6 +246,45 @@ def test_n10_a_question_is_not_asked_about_a_state_that_has_passed(bench: Bench)
     for call in passed.values():
         with pytest.raises(SandboxError, match="changed while a person was to be asked"):
             bench.ask_about(call)
+
+
+def test_n10_packages_are_shown_of_the_commit_that_is_approved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task gets another commit between the look at its state and the look at its manifests."""
+    tool = TOOLS["space_repo_prepare"]
+    call, read = bench.call_of(tool), []
+
+    def read_and_commit(home: Home, task: Task) -> object:
+        facts = describe_record(home, task)
+        bench.workbench.commit(bench.task.id, "meanwhile")
+        return facts
+
+    def note(_services: object, _part: object, tree: TreeOfCommit) -> tuple[()]:
+        read.append(tree.commit)
+        return ()
+
+    monkeypatch.setattr(f"{question.__name__}.describe_record", read_and_commit)
+    monkeypatch.setattr(question, "find_missing_layers", note)
+    bench.ask_about(call)
+    assert {*read} == {call.state.partition(" ")[0]}
+
+
+def test_n10_a_profile_is_shown_as_it_is_approved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit that it is compared at changes after the look at the state of the call. Control: asked about later, it
+    reads otherwise.
+    """
+    bench.task = bench.workbench.create_task(bench.repo_id, "t", options=TaskOptions(profile="app"))
+    tool = TOOLS["space_repo_fork_task"]
+    call = bench.call_of(tool)
+    shown = bench.ask_about(call)
+
+    def join_and_change(target: str, facts: Facts) -> str:
+        known = bench.workbench.repository(bench.repo_id)
+        save_repository(Home(bench.home), known.model_copy(update={"default_branch": "production"}))
+        return join_state(target, facts)
+
+    monkeypatch.setattr(f"{chosen_profile.__name__}.join_state", join_and_change)
+    assert bench.ask_about(call) == shown
+    assert bench.ask_about(bench.call_of(tool)) != shown
 
 
 ONCE, WHOLE_TASK, DENY = "approve this call", "approve this tool for this task", "deny"
