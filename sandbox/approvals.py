@@ -20,9 +20,9 @@ from sandbox.policy.approvals import is_always_asked
 
 @dataclass(frozen=True)
 class AgentCall:
-    """One call of a tool. `arguments`: validated, with defaults. `state`: what the call acts on, a git
-    object; of a clean also a digest of the paths that it deletes; of a choice of a profile a digest of what it changes;
-    '' for none.
+    """One call of a tool. `arguments`: validated, with defaults. `state`: what the call acts on, and all that its
+    question shows of that: the id of a commit or tree, or the digest of what a choice of a profile changes, and facts
+    (`sandbox.workbench.tasks.approved_state`); of a clean also a digest of the paths that it deletes; '' for none.
     """
 
     tool: str

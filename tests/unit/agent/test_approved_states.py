@@ -57,6 +57,7 @@ UNBOUND = {
     "space_repo_delete_file": ONE_FILE,
     "space_repo_rename_file": ONE_FILE,
     "space_repo_snapshot": "it only adds a saved state",
+    "space_repo_create_task": "it acts on no task; a profile that it chooses is bound (a test of its own)",
     "space_repo_pr_status": "it asks the forge about the task's branch, whose name never changes",
     **dict.fromkeys(
         (
@@ -68,8 +69,8 @@ UNBOUND = {
     ),
     **dict.fromkeys(
         (
-            "space_repo_clone", "space_repo_fetch", "space_repo_update", "space_repo_create_task",
-            "space_repo_stop_run", "space_agent_request_tool_approval",
+            "space_repo_clone", "space_repo_fetch", "space_repo_update", "space_repo_stop_run",
+            "space_agent_request_tool_approval",
         ),
         ONLY_ARGUMENTS,
     ),
@@ -266,6 +267,18 @@ def test_n10_packages_are_shown_of_the_commit_that_is_approved(bench: Bench, mon
     monkeypatch.setattr(question, "find_missing_layers", note)
     bench.ask_about(call)
     assert {*read} == {call.state.partition(" ")[0]}
+
+
+def test_n10_a_new_task_has_the_profile_that_was_approved(bench: Bench) -> None:
+    """Control: of the approved state a task is made."""
+    tool = TOOLS["space_repo_create_task"]
+    arguments = bench.arguments_of(tool).model_copy(update={"profile": "app"})
+    state = bench.workbench.approval_call(tool.name, arguments.model_dump(mode="json")).state
+    assert state
+    with pytest.raises(SandboxError) as caught:
+        tool.call(ToolCall(bench.workbench, arguments, Watch(), f"{'0' * 64}{state[64:]}"))
+    assert caught.value.code is ErrorCode.CONFLICT
+    tool.call(ToolCall(bench.workbench, arguments, Watch(), state))
 
 
 def test_n10_a_profile_is_shown_as_it_is_approved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
