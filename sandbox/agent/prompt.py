@@ -120,9 +120,9 @@ async def get_prompt(
 
 def _describe_owner(agent: Agent, owner: str) -> str:
     workbench = agent.workbench
-    told = {_CHECKS: _describe_checks, "space_repo_impact": _describe_impact, "space_repo_read_file": _name_rules}
+    parts = {_CHECKS: _describe_checks, "space_repo_impact": _describe_impact, "space_repo_read_file": _name_rules}
     try:
-        return "".join(show(workbench, owner) for tool, show in told.items() if is_permitted(agent, tool))
+        return "".join(show(workbench, owner) for tool, show in parts.items() if is_permitted(agent, tool))
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
 
