@@ -10,19 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sandbox.models import Approval, ApprovalScope, ApprovalState
+from sandbox.models import Approval, ApprovalScope, ApprovalState, Status
 from sandbox.policy.approvals import is_always_asked
 
 
 @dataclass(frozen=True)
 class AgentCall:
-    """One call of a tool. `arguments`: validated, with defaults. `state`: what the call acts on, a git
-    object; of a clean also a digest of the paths that it deletes; of a choice of a profile a digest of what it changes;
-    '' for none.
+    """One call of a tool. `arguments`: validated, with defaults. `state`: what the call acts on, and all that its
+    question shows of that: the id of a commit or tree, or the digest of what a choice of a profile changes, and facts
+    (`sandbox.workbench.tasks.approved_state`); of a clean also a digest of the paths that it deletes; '' for none.
+    `status`: of a state of a task's files, from the same reading; it identifies no call.
     """
 
     tool: str
@@ -31,6 +32,7 @@ class AgentCall:
     task_id: str | None = None
     repo_id: str | None = None
     state: str = ""
+    status: Status | None = field(default=None, compare=False)
 
 
 def to_canonical_json(arguments: Mapping[str, Any]) -> str:

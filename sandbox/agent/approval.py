@@ -30,7 +30,7 @@ from sandbox.agent.permission import (
 from sandbox.agent.tools import Tool
 from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Approval, ApprovalScope, Permission
+from sandbox.models import Approval, ApprovalScope, ApprovalState, Permission
 from sandbox.policy.approvals import is_always_asked
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 from sandbox.workbench.tasks.approved_state import ASK_AGAIN
@@ -68,12 +68,11 @@ async def require_approval(
         return answer
     if answer is None:
         raise approval_required_error(asked)
-    await _run_in_thread(agent, partial(_record_answer, agent, asked, answer))
-    await _run_in_thread(agent, partial(_require_unchanged, agent, tool, arguments, call))
-    taken = await _run_in_thread(agent, partial(agent.workbench.take_approval, call))
-    if taken is None:
-        raise approval_denied_error(tool.name, "The person denied it")
-    return PermittedCall(permission_by_approval(taken), call.state or None)
+    answered = await _run_in_thread(agent, partial(_record_answer, agent, asked, answer))
+    permitted: PermittedCall = await _run_in_thread(
+        agent, partial(_permit_answered, agent, tool, arguments, (call, answered))
+    )
+    return permitted
 
 
 def _can_elicit(context: ServerRequestContext[Any, Any]) -> bool:
@@ -113,22 +112,34 @@ def _build_form(asked: Approval) -> dict[str, Any]:
     return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
 
 
-def _record_answer(agent: Agent, asked: Approval, answer: types.ElicitResult) -> None:
+def _record_answer(agent: Agent, asked: Approval, answer: types.ElicitResult) -> Approval:
     given = (answer.content or {}).get("answer") if answer.action == "accept" else None
     chosen = given if isinstance(given, str) else ""
     approved = chosen in {_ONCE, _TASK} and not (chosen == _TASK and asked.task_id is None)
     scope = ApprovalScope.TASK if approved and chosen == _TASK else ApprovalScope.ONCE
     if answer.action == "cancel":
         raise approval_required_error(asked)  # no decision was made: the request stays pending
-    agent.workbench.answer_approval(asked.id, approved=approved, by=BY_CLIENT, scope=scope)
+    return agent.workbench.answer_approval(asked.id, approved=approved, by=BY_CLIENT, scope=scope)
 
 
-def _require_unchanged(agent: Agent, tool: Tool, arguments: Any, call: AgentCall) -> None:
-    """A person may take minutes to answer. Raises: `conflict` if the call would act on another state by now."""
-    if build_call(agent, tool, arguments) != call:
+def _permit_answered(agent: Agent, tool: Tool, arguments: Any, asked: tuple[AgentCall, Approval]) -> PermittedCall:
+    """`asked`: the call that the person was asked about, and the answer. They may take minutes, and the task may change
+    meanwhile: a denial holds all the same, and so does an approval of the tool for the whole task.
+
+    Raises: `approval_denied`; `conflict` if an approval for one call is for another state than that of now.
+    """
+    call, answered = asked
+    if answered.state is ApprovalState.DENIED:
+        raise approval_denied_error(tool.name, "The person denied it")
+    now = build_call(agent, tool, arguments)
+    if answered.scope is ApprovalScope.ONCE and now != call:
         raise SandboxError(
             ErrorCode.CONFLICT, f"What {tool.name} would act on changed while the person was asked", hint=ASK_AGAIN
         )
+    taken = agent.workbench.take_approval(now)
+    if taken is None:
+        raise approval_denied_error(tool.name, "The approval was revoked or used up meanwhile, or has expired")
+    return PermittedCall(permission_by_approval(taken), now.state or None)
 
 
 async def _run_in_thread(agent: Agent, work: Any) -> Any:

@@ -20,6 +20,7 @@ from sandbox.text import one_line
 from sandbox.workbench import Workbench
 
 NAME = "repository-workbench"
+_CHECKS = "space_repo_list_checks"
 _RULES = ("AGENTS.md", "CLAUDE.md")
 _ARGV_CHARS = 200
 _TEMPLATE = """\
@@ -99,16 +100,19 @@ async def list_prompts(
 async def get_prompt(
     agent: Agent, context: ServerRequestContext[Any, Any], params: types.GetPromptRequestParams
 ) -> types.GetPromptResult:
-    """The text, with the checks of `owner` if given. What other tools tell of it is left out without their permission.
+    """The text, with the checks of `owner` if given. What a server without the tools of checks would tell of them is
+    left out, and what other tools tell of the owner without their permission.
 
-    Raises: `MCPError` for an unknown name or owner, and without permission to list checks.
+    Raises: `MCPError` for an unknown name, for an unknown owner of which there is something to tell, and without
+    permission to list checks.
     """
     if params.name != NAME:
         raise MCPError(types.INVALID_PARAMS, f"There is no prompt '{one_line(params.name[:100])}'")
     owner = (params.arguments or {}).get("owner")
     text = TEXT
     if owner:
-        allowed = permit_request(agent, context, "space_repo_list_checks", "argument")
+        has_checks = agent.offers(TOOLS[_CHECKS].preset)
+        allowed = permit_request(agent, context, _CHECKS, "argument") if has_checks else agent.for_call(context)
         text += await anyio.to_thread.run_sync(_describe_owner, allowed, owner, limiter=agent.reading_threads)
     message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
     return types.GetPromptResult(description="How to work on repositories with these tools", messages=[message])
@@ -116,10 +120,9 @@ async def get_prompt(
 
 def _describe_owner(agent: Agent, owner: str) -> str:
     workbench = agent.workbench
-    others = {"space_repo_impact": _describe_impact, "space_repo_read_file": _name_rules}
+    parts = {_CHECKS: _describe_checks, "space_repo_impact": _describe_impact, "space_repo_read_file": _name_rules}
     try:
-        checks = _describe_checks(workbench, owner) + _describe_launch(workbench.launch_check(owner))
-        return checks + "".join(show(workbench, owner) for tool, show in others.items() if is_permitted(agent, tool))
+        return "".join(show(workbench, owner) for tool, show in parts.items() if is_permitted(agent, tool))
     except SandboxError as error:
         raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
 
@@ -130,7 +133,8 @@ def _describe_checks(workbench: Workbench, owner: str) -> str:
         f"{c.timeout_s:g} s{_describe_passed_tests(c)}"
         for c in workbench.checks(owner)
     ]
-    return f"\nChecks of {owner}\n" + ("\n".join(lines) or "- none: its profile has no checks") + "\n"
+    checks = f"\nChecks of {owner}\n" + ("\n".join(lines) or "- none: its profile has no checks") + "\n"
+    return checks + _describe_launch(workbench.launch_check(owner))
 
 
 def _describe_requirements(ids: tuple[str, ...]) -> str:

@@ -35,7 +35,7 @@ def permit_request(agent: Agent, context: _Context, name: str, what: str) -> Age
             raise SandboxError(ErrorCode.NOT_FOUND, f"There is no such {what}")
         return agent.for_call(context).with_permission(permit_without_asking(agent, TOOLS[name]))
     except SandboxError as error:
-        raise MCPError(types.INVALID_REQUEST, one_line(f"{error.brief}. {error.hint}")) from error
+        raise MCPError(types.INVALID_REQUEST, one_line(f"{error.brief}. {error.hint}".rstrip())) from error
 
 
 def is_permitted(agent: Agent, name: str) -> bool:

@@ -22,7 +22,7 @@ from sandbox.models.model import Model
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.models.task_look import Places
 from sandbox.workbench import ExploreOptions, VerifyOptions, Watch
-from sandbox.workbench.approvals.question import CLEANING
+from sandbox.workbench.approvals.question import CLEANING, COMMITTING
 
 Perform = Callable[[Workbench, str, Any, Watch], Any]
 """Called with the controller, the task's id, the arguments, and what may cancel the operation."""
@@ -181,9 +181,10 @@ class CleanArguments(Model):
 
 
 class CleanStateArguments(Model):
-    """What a clean would get."""
+    """What a clean would get. `files`: it is not about a clean, but about a call that acts on the task's files."""
 
     without: Sequence[str] = ()
+    files: bool = False
 
 
 class SyncArguments(Model):
@@ -328,7 +329,7 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     ),
     OperationName.CLEAN_STATE: OperationRow(
         CleanStateArguments,
-        lambda bench, task, a, _: bench.approval_call(CLEANING, {"task_id": task, "without": list(a.without)}).state,
+        lambda bench, task, a, _: _find_state(bench, task, a),
         changes=False,
     ),
     OperationName.SYNC: OperationRow(
@@ -430,6 +431,15 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
         ),
     ),
 }
+
+
+def _find_state(bench: Workbench, task_id: str, wanted: CleanStateArguments) -> str | windows.ShownState:
+    """What an approval is bound to: every call on the files of a task to the same."""
+    if not wanted.files:
+        return bench.approval_call(CLEANING, {"task_id": task_id, "without": list(wanted.without)}).state
+    call = bench.approval_call(COMMITTING, {"task_id": task_id})
+    assert call.status is not None  # noqa: S101 - a commit is of files
+    return windows.ShownState(state=call.state, status=call.status)
 
 
 def parse_arguments(operation: TaskOperation) -> Model:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from sandbox import Workbench
 from sandbox.approvals import AgentCall
@@ -27,9 +27,17 @@ from sandbox.policy.approvals import Decision
 from sandbox.remotes import FORGE_HOSTS, map_hosts, parse_remote
 from sandbox.workbench import VerifyOptions, Watch
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
+from sandbox.workbench.tasks.approved_state import require_approved
 
 _TOOLS = {OperationName.PUSH: "space_repo_push", OperationName.OPEN_PR: "space_repo_open_pr"}
 """What the approval policy calls them."""
+
+
+class _Permitted(NamedTuple):
+    """`state`: what was decided about, which is what may be sent; None: any, by the policy."""
+
+    permission: Permission
+    state: str | None = None
 
 
 class ClusterPublisher:
@@ -59,10 +67,14 @@ class ClusterPublisher:
         try:
             arguments = parse_arguments(operation).model_dump(mode="json")
             require_listed(url, self.workbench.settings)
-            self.workbench.import_task(self.hub, url, operation.task_id, arguments.pop("commit"))
+            commit = arguments.pop("commit")
+            self.workbench.import_task(self.hub, url, operation.task_id, commit)
             self._verify_for_gate(operation, arguments, cancelled)
-            permission = self._permit(_TOOLS[operation.name], {"task_id": operation.task_id, **arguments}, noted)
-            answer = self._carry_out(self.workbench.acting(self.workbench.caller, permission), operation)
+            permitted = self._permit(_TOOLS[operation.name], {"task_id": operation.task_id, **arguments}, noted)
+            if permitted.state is not None:
+                require_approved("commit", permitted.state.partition(" ")[0], commit)
+            workbench = self.workbench.acting(self.workbench.caller, permitted.permission)
+            answer = self._carry_out(workbench, operation, permitted.state)
         except SandboxError as error:
             answer = refuse_operation(self.id, operation, error)
         noted.forget()
@@ -79,9 +91,9 @@ class ClusterPublisher:
             options = VerifyOptions(against="base" if accepts_old_failures else None)
             self.workbench.verify(operation.task_id, Watch(cancelled=cancelled), options)
 
-    def _permit(self, tool: str, arguments: Mapping[str, Any], noted: NotedCall) -> Permission:
+    def _permit(self, tool: str, arguments: Mapping[str, Any], noted: NotedCall) -> _Permitted:
         """By the approval policy of this home, as for an agent here. The commit is the one of the operation; an
-        approval holds for it on this base only.
+        approval holds for it on this base only, and for all else that the question shows.
 
         Raises: `approval_denied`; `approval_required`.
         """
@@ -91,13 +103,13 @@ class ClusterPublisher:
                 ErrorCode.APPROVAL_DENIED, f"The approval policy of the controller that publishes denies {tool}"
             )
         if decision is Decision.ALLOW:
-            return Permission(how="policy")
+            return _Permitted(Permission(how="policy"))
         task = self.workbench.task(arguments["task_id"])  # a sync moves its base, and so what the commit changes
         base = {"base_commit": task.base_commit, "base_branch": task.base_branch}
         call = self.workbench.approval_call(tool, {**arguments, **base})
         if self.workbench.is_allowed_by_diff(call):
-            return Permission(how="diff")
-        return self._take_approval(call, noted)
+            return _Permitted(Permission(how="diff"), call.state)
+        return _Permitted(self._take_approval(call, noted), call.state)
 
     def _take_approval(self, call: AgentCall, noted: NotedCall) -> Permission:
         """An approval for one call is used up by the call that was answered, not by one that a kill interrupted."""
@@ -109,8 +121,12 @@ class ClusterPublisher:
             return permission_by_approval(taken)
         raise approval_required_error(self.workbench.request_approval(call), "the controller that publishes")
 
-    def _carry_out(self, workbench: Workbench, operation: TaskOperation) -> OperationAnswer:
-        found = OPERATIONS[operation.name].perform(workbench, operation.task_id, parse_arguments(operation), Watch())
+    def _carry_out(self, workbench: Workbench, operation: TaskOperation, state: str | None = None) -> OperationAnswer:
+        """`state`: what was approved, in place of the commit in the operation, which is a part of it."""
+        arguments = parse_arguments(operation)
+        if state is not None:
+            arguments = arguments.model_copy(update={"commit": state})
+        found = OPERATIONS[operation.name].perform(workbench, operation.task_id, arguments, Watch())
         return answer_operation(self.id, operation, dump_value(found))
 
 

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.cluster.elsewhere import elsewhere, require_task_of_packages
 from sandbox.cluster.remote_files import RemoteFiles
-from sandbox.cluster.windows import ArtifactWindow, collect_changes
+from sandbox.cluster.windows import ArtifactWindow, ShownState, collect_changes
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import ApplyResult, PullRequest, PullRequestStatus, PushResult, ReleaseState
+from sandbox.models import ApplyResult, PullRequest, PullRequestStatus, PushResult, ReleaseState, Status
 from sandbox.models.operations import OperationName
 from sandbox.store import placed_tasks
-from sandbox.workbench.approvals.question import CLEANING, PREPARING, PROMOTING, SENDING
+from sandbox.workbench.approvals.question import (
+    CLEANING,
+    CLOSING,
+    COMMITTING,
+    OF_CLUSTER,
+    PREPARING,
+    PROMOTING,
+    SENDING,
+)
 from sandbox.workbench.delivery.follow import FollowOptions, ignore_status, poll_until_final, transient_error
 from sandbox.workbench.tasks.approved_state import require_approved
 
@@ -23,6 +31,11 @@ if TYPE_CHECKING:
 
 _TRANSIENT = frozenset({ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT})
 """The forge or the cluster does not answer just now."""
+
+_COMPARED = frozenset({COMMITTING, CLOSING, "space_repo_restore", "space_repo_sync", "space_repo_checkout"})
+"""Tools of which the worker compares the files with those that were approved, under its lock."""
+
+_OLD_WORKER = "its worker is of an earlier version, and does not compare the files with these when it acts"
 
 
 class RemoteDelivery(RemoteFiles):
@@ -129,15 +142,20 @@ class RemoteDelivery(RemoteFiles):
         rest = {name: value for name, value in arguments.items() if name != "task_id"}
         if (inherited := self.inherited_profile(tool, arguments)) is not None:
             rest |= {"profile": inherited, "repo_id": self.task(task_id).repo_id}
-        commit, uncommitted = self._describe_state(tool, task_id)
-        shown = {"task_of_the_cluster": task_id, "commit": commit, "uncommitted": uncommitted}
+        bound = self._find_files_state(task_id) if tool in _COMPARED else None
+        commit, uncommitted = self._describe_state(tool, task_id) if bound is None else _show(bound.status)
+        shown = {OF_CLUSTER: task_id, "commit": commit, "uncommitted": uncommitted}
+        if bound is None and tool in _COMPARED:
+            shown["not_compared"] = _OLD_WORKER
         call = super().approval_call(tool, rest)
-        state = self._find_clean_state(task_id, commit, rest.get("without")) if tool == CLEANING else call.state
-        return replace(call, arguments={**rest, **shown}, state=state)
+        state = call.state if bound is None else bound.state
+        if tool == CLEANING:
+            state = self._find_clean_state(task_id, commit, rest.get("without"))
+        return replace(call, arguments={**rest, **shown}, state=commit if tool == PREPARING else state)
 
     def needs_no_question(self, call: AgentCall) -> bool:
         """As in `Workbench`. The controller that publishes asks about a push of a task of the cluster."""
-        if "task_of_the_cluster" in call.arguments:
+        if OF_CLUSTER in call.arguments:
             return call.tool in SENDING
         return super().needs_no_question(call)
 
@@ -152,6 +170,15 @@ class RemoteDelivery(RemoteFiles):
         require_approved("commit", state.partition(" ")[0], commit)
         return state
 
+    def _find_files_state(self, task_id: str) -> ShownState | None:
+        """None if the worker is of an earlier version, which does not say it."""
+        try:
+            return self._asked.ask(task_id, OperationName.CLEAN_STATE, {"files": True}, ShownState)
+        except SandboxError as error:
+            if error.code is not ErrorCode.INVALID_INPUT:
+                raise
+            return None
+
     def _describe_state(self, tool: str, task_id: str) -> tuple[str, object]:
         """The last commit of a task, and its uncommitted changes. A clean may be asked for because these cannot be
         read; the commit is then the last one that this home knows, and the worker refuses another one.
@@ -163,4 +190,8 @@ class RemoteDelivery(RemoteFiles):
             if tool != CLEANING or error.code is not ErrorCode.QUOTA_EXCEEDED or known is None:
                 raise
             return known.head_commit, error.brief
-        return found.head_commit, [change.model_dump(mode="json", exclude_none=True) for change in found.changes]
+        return _show(found)
+
+
+def _show(status: Status) -> tuple[str, object]:
+    return status.head_commit, [change.model_dump(mode="json", exclude_none=True) for change in status.changes]

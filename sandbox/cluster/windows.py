@@ -19,7 +19,7 @@ from sandbox import Workbench
 from sandbox.cluster.answers import unreadable_answer_error
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Artifact, LogLines, LogQuery, MergeConflict, RunLog, SyncResult, TestResults
+from sandbox.models import Artifact, LogLines, LogQuery, MergeConflict, RunLog, Status, SyncResult, TestResults
 from sandbox.models.exported_changes import ExportedChanges
 from sandbox.models.model import Model
 from sandbox.workbench.checks.collected_artifacts import MOST_BYTES_OF_RUN
@@ -77,6 +77,13 @@ class ArtifactArguments(RunArguments):
     path: str
     offset: Annotated[int, Field(ge=0)] = 0
     shared: bool = False
+
+
+class ShownState(Model):
+    """What an approval of a call on a task's files is bound to, and what a person is shown of it, of one reading."""
+
+    state: str
+    status: Status
 
 
 class ArtifactWindow(Model):

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
+from sandbox.agent.agent import Agent
 from sandbox.agent.transports.address import list_authorities
 from sandbox.agent.transports.body_room import BodyRoom
 from sandbox.daemon.browser_sessions import LoopbackPort, Sessions
@@ -24,7 +25,7 @@ from sandbox.daemon.guards import METRICS, RIGHTS, Network, OurUser
 from sandbox.daemon.late_mcp import LateMcp
 from sandbox.daemon.metrics import make_endpoint
 from sandbox.daemon.served_home import Controllers, HttpOptions
-from sandbox.daemon.tool_calls import PREFIX, make_api_routes
+from sandbox.daemon.tool_calls import PREFIX, make_api_routes, refuse_without
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.remotes import is_loopback
 from sandbox.version import __version__
@@ -53,7 +54,7 @@ def make_applications(controllers: Controllers, hub: EventHub, options: HttpOpti
         Route("/mcp", mcp),
         Route("/healthz", show_health),
         Route(METRICS, make_endpoint(agent.workbench)),
-        Route(f"{PREFIX}/events", partial(stream_events, hub)),
+        Route(f"{PREFIX}/events", partial(show_events, agent, hub)),
         *make_api_routes(agent),
         *dashboard.routes(),
     ]
@@ -92,6 +93,13 @@ def show_http_error(request: Request, error: Exception) -> Response:
     if request.scope.get(RIGHTS) == "person":
         return show_error(SandboxError(ErrorCode.NOT_FOUND, brief, hint=hint), "", status)
     return PlainTextResponse(f"{brief}.\n{hint}\n", status, headers)
+
+
+def show_events(agent: Agent, hub: EventHub, request: Request) -> Response:
+    """As `stream_events`. They name all tasks, and show their journals: an agent needs what it needs for these."""
+    is_person = request.scope.get(RIGHTS) in {"user", "person"}
+    refusal = None if is_person else refuse_without(agent, "space_repo_list_tasks", "space_repo_status")
+    return refusal or stream_events(hub, request)
 
 
 def show_health(_request: Request) -> Response:

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sandbox.agent.agent import MAX_BODY_BYTES, Agent
-from sandbox.agent.permission import permit_out_of_band
+from sandbox.agent.permission import permit_out_of_band, permit_without_asking
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.shown_results import show_error, show_result, take_losses
 from sandbox.agent.tool_arguments import (
@@ -77,6 +77,18 @@ def make_api_routes(agent: Agent) -> list[Route]:
         *(Route(f"{PREFIX}/{tool.name}", partial(_answer, agent, tool), methods=["POST"]) for tool in TOOLS.values()),
         Route(f"{PREFIX}/{{name}}", partial(_refuse_name, agent), methods=["POST"]),
     ]
+
+
+def refuse_without(agent: Agent, *tools: str) -> Response | None:
+    """The error for a path that shows what these tools show, to a caller that may not call one of them without a
+    question; None if it may.
+    """
+    try:
+        for name in tools:
+            permit_without_asking(agent, TOOLS[name])
+    except SandboxError as error:
+        return _show_error(agent, error)
+    return None
 
 
 async def _refuse_name(agent: Agent, request: Request) -> Response:

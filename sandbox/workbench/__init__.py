@@ -1471,7 +1471,8 @@ class Workbench:
 
     def is_allowed_by_diff(self, call: AgentCall) -> bool:
         """Whether the rule `[when]` of the approval policy allows a call for what its commit changes. False without the
-        rule, and for other tools. The call must then send exactly the commit `call.state`.
+        rule, and for other tools. The call must then give `call.state` as its `expected_commit`: what was decided is
+        about that commit, its base and its remote.
 
         Raises: `quota_exceeded` for a tree that is too large to read.
         """

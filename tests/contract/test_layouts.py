@@ -201,7 +201,7 @@ def test_a_tree_over_the_budget_is_refused_before_anything_is_written(
 ) -> None:
     upstream.write("f", b"x" * 100)
     upstream.commit()
-    monkeypatch.setattr("sandbox.git.objects.TreeBudget.__init__.__defaults__", (10, 50, 50, 5))
+    monkeypatch.setattr("sandbox.git.objects.TreeBudget.__init__.__defaults__", (10, 50, 50, 5, 4096))
     with refused(ErrorCode.QUOTA_EXCEEDED):
         lay(upstream)
     place = tmp_path / "place-0"

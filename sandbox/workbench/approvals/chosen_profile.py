@@ -63,13 +63,24 @@ def read_choice(tool: str, arguments: Mapping[str, Any], repo_id: str | None) ->
     return ProfileChoice(repo_id, arguments["profile"], arguments.get("ref") or arguments.get("base_branch"))
 
 
-def describe_choice(services: Services, choice: ProfileChoice) -> tuple[str, ...]:
+class ShownChoice(NamedTuple):
+    """A choice of a profile as a person approves it: `lines` are shown, and `state` is what they approve: another text
+    once anything of one of the two profiles changes, also what the lines do not show, or the commit that they name.
+    """
+
+    state: str
+    lines: tuple[str, ...]
+
+
+def look_at_choice(services: Services, choice: ProfileChoice) -> ShownChoice:
     """What the gate asks of a task with this profile, and no longer asks: as of the commit that the last fetch found at
-    its ref, else of the default branch.
+    its ref, else of the default branch. State and lines are of one reading.
 
     Raises: `not_found`, `invalid_input` for a profile that cannot be used, or for the ref.
     """
-    return _describe_profiles(*_load_profiles(services, choice))
+    where, usual, chosen = _load_profiles(services, choice)
+    state = join_state(_digest_profiles(usual, chosen), {"as_of": where})
+    return ShownChoice(state, _describe_profiles(where, usual, chosen))
 
 
 def _describe_profiles(where: str, usual: Profile, chosen: Profile) -> tuple[str, ...]:
@@ -81,17 +92,11 @@ def _describe_profiles(where: str, usual: Profile, chosen: Profile) -> tuple[str
     )
 
 
-def digest_choice(services: Services, choice: ProfileChoice) -> str:
-    """What a person approves with a profile: another text once anything of one of the two profiles changes, also what
-    the question does not show, or the commit that it names. Raises: as `describe_choice`.
-    """
-    where, usual, chosen = _load_profiles(services, choice)
-    return join_state(_digest_profiles(usual, chosen), {"as_of": where})
-
-
 def require_approved_choice(services: Services, task: Task, approved: str) -> None:
-    """`task`: a new one. `approved`: of `digest_choice`. What was fetched meanwhile may have moved the commit at which
-    the task begins; that is no other choice, as long as it does not change one of the two profiles. Raises: `conflict`.
+    """`task`: a new one. `approved`: a state of `look_at_choice`. What was fetched meanwhile may have moved the commit
+    at which the task begins; that is no other choice, as long as it does not change one of the two profiles.
+
+    Raises: `conflict`.
     """
     _, git = services.repositories.open(task.repo_id)
     usual, chosen = _load_both(services, task.repo_id, git, task.base_commit, task.profile)

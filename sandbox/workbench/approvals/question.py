@@ -11,7 +11,7 @@ from sandbox.approvals import AgentCall
 from sandbox.egress.registries import find_registries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
-from sandbox.models import Change, DiffFile, Repository, Task, TaskOptions
+from sandbox.models import Change, DiffFile, Repository, Status, Task, TaskOptions
 from sandbox.models.releases import ReleaseManifest
 from sandbox.profiles import Profile
 from sandbox.store.records import find_repository, find_task
@@ -34,7 +34,7 @@ from sandbox.workbench.delivery.intermediate_files import find_intermediate_path
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import lifecycle, status
-from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, describe_record, join_state
+from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_record, describe_repository, join_state
 from sandbox.workbench.tasks.left_out_paths import find_clean_state
 from sandbox.workbench.tasks.lifecycle import compare_task
 
@@ -45,6 +45,10 @@ MOST_CHARS = 256 * 1024
 PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
 CREATING, FORKING = chosen_profile.CREATING, chosen_profile.FORKING
 PREPARING, PROMOTING, CLOSING = "space_repo_prepare", "space_repo_promote", "space_repo_close_task"
+COMMITTING = "space_repo_commit"
+OF_CLUSTER = "task_of_the_cluster"
+"""The argument that has the task of a call, if that is not in this home. Its worker says its state."""
+
 SENDING = frozenset({PUSHING, OPENING})
 """Tools that send the last commit to the remote."""
 
@@ -55,7 +59,18 @@ _CLEANED = (
 )
 
 
-def find_target_state(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> str:
+@dataclass(frozen=True)
+class Target:
+    """What a call acts on. `describe`: the lines of the question about it, from the same reading as `state`: a change
+    between two readings would show one state, and bind another. `status`: of that reading, if it was of files.
+    """
+
+    state: str
+    describe: Callable[[], Sequence[str]]
+    status: Status | None = None
+
+
+def find_target(services: Services, tool: str, arguments: Mapping[str, Any], task_id: str | None) -> Target:
     """The state that a call acts on: the commit for tools that send, clean or fetch packages, else the working tree;
     with all that the question shows of the task beside its arguments (`approved_state`). Of a choice of a profile it is
     a digest of what that changes.
@@ -64,55 +79,54 @@ def find_target_state(services: Services, tool: str, arguments: Mapping[str, Any
     Raises: for a promotion as `promote.find_promotable`.
     """
     if task_id is None:
-        return _find_state_without_task(services, tool, arguments)
-    return _look_at_task(services, tool, arguments, find_task(services.home, task_id, allow_closed=True)).state
+        return _look_without_task(services, tool, arguments)
+    return _look_at_task(services, tool, arguments, find_task(services.home, task_id, allow_closed=True))
 
 
-@dataclass(frozen=True)
-class _Target:
-    """What a call on a task acts on. `describe`: the lines of the question about it, from the same reading as `state`:
-    a change between two readings would show one state, and bind another.
-    """
-
-    state: str
-    describe: Callable[[], Sequence[str]]
-
-
-def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], task: Task) -> _Target:
+def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], task: Task) -> Target:
     choice = chosen_profile.read_choice(tool, arguments, task.repo_id)
-    chosen = chosen_profile.digest_choice(services, choice) if choice else ""
+    chosen = chosen_profile.look_at_choice(services, choice) if choice else chosen_profile.ShownChoice("", ())
     if choice and arguments.get("snapshot") is not None:  # the task's files do not matter, and may be gone
-        return _Target(chosen, lambda: [_describe_repository(find_repository(services.home, task.repo_id))])
+        repository = find_repository(services.home, task.repo_id)
+        return Target(chosen.state, lambda: [_describe_repository(repository), *chosen.lines])
     about = _describe_branch(services, tool, task)
     if tool == CLEANING:
         state = find_clean_state(services, task, arguments.get("without", ()))
-        return _Target(state, lambda: [*about, *_CLEANED])
+        return Target(state, lambda: [*about, *_CLEANED])
     if tool in SENDING:
         tree_gate = gate.TreeGate(services, task)
-        return _Target(push.find_send_state(tree_gate), lambda: [*about, *_sending_lines(tool, tree_gate)])
+        return Target(push.find_send_state(tree_gate), lambda: [*about, *_sending_lines(tool, tree_gate)])
     if tool == PROMOTING:
         found = promote.find_promotable(services, task.id)
         current = promote.read_releases(services, task.id).current
         state = promote.find_promotion_state(services, task.id, found, current)
-        return _Target(state, lambda: [*about, *_promotion_lines(found.manifest, current)])
+        return Target(state, lambda: [*about, *_promotion_lines(found.manifest, current)])
     if tool == PREPARING:
         state = join_state(task.head_commit, describe_record(services.home, task))
-        wanted = load_task_profile(services, task), find_last_tree(services, task)
-        return _Target(state, lambda: [*about, *_package_lines(services, *wanted)])
+        return Target(state, lambda: [*about, *_package_lines(services, *_find_packages_of(services, task))])
     with compare_task(services, task) as opened:
-        changes = status.build_status(opened).changes
-        state = lifecycle.find_working_state(services, opened, chosen)
-    return _Target(state, lambda: [*about, *_changed_lines(services, task, changes)])
+        shown = status.build_status(opened)
+        state = lifecycle.find_working_state(services, opened, chosen.state)
+    return Target(state, lambda: [*about, *_changed_lines(services, task, shown.changes), *chosen.lines], shown)
 
 
-def _find_state_without_task(services: Services, tool: str, arguments: Mapping[str, Any]) -> str:
+def _look_without_task(services: Services, tool: str, arguments: Mapping[str, Any]) -> Target:
+    """As `_look_at_task`; without lines for a tool that can do little with a repository."""
     repo_id = arguments.get("repo_id")
-    if choice := chosen_profile.read_choice(tool, arguments, repo_id):
-        return chosen_profile.digest_choice(services, choice)
-    if tool == PREPARING and repo_id is not None:
-        commit = find_owner_tree(services, repo_id)[1].commit
-        return join_state(commit, describe_owner(services.home, repo_id))
-    return ""
+    choice = chosen_profile.read_choice(tool, arguments, repo_id)
+    if repo_id is None or (choice is None and tool != PREPARING):
+        return Target("", lambda: ())
+    repository = find_repository(services.home, repo_id)
+    if choice is not None:
+        chosen = chosen_profile.look_at_choice(services, choice)
+        return Target(chosen.state, lambda: [_describe_repository(repository), *chosen.lines])
+    profile, tree = find_owner_tree(services, repo_id)
+    about = [
+        _describe_repository(repository),
+        f"branch: {spell_out(repository.default_branch)}, commit {tree.commit[:12]}",
+    ]
+    state = join_state(tree.commit, describe_repository(repository))
+    return Target(state, lambda: [*about, *_package_lines(services, profile, tree)])
 
 
 def needs_no_question(services: Services, call: AgentCall) -> bool:
@@ -159,22 +173,15 @@ def build_question(services: Services, call: AgentCall) -> tuple[str, ...]:
     when the state of the call is no longer the one that the question is about.
     """
     tool, arguments, task_id = call.tool, call.arguments, call.task_id
-    repo_id = arguments.get("repo_id")
     lines = [f"An agent wants to call {tool}"]
     lines += [line for name, value in arguments.items() if value is not None for line in _argument_lines(name, value)]
     if task_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
-        choice = chosen_profile.read_choice(tool, arguments, task.repo_id)
-        target = _look_at_task(services, tool, arguments, task)
-        _require_state_of(call, target.state)
-        lines += target.describe()
-        lines += chosen_profile.describe_choice(services, choice) if choice else ()
-    elif tool == CLEANING:  # a task of a cluster, which is one of the arguments
-        lines += _CLEANED
-    elif repo_id is not None:
-        choice = chosen_profile.read_choice(tool, arguments, repo_id)
-        lines += _about_repository(services, tool, find_repository(services.home, repo_id), choice)
-        _require_state_of(call, _find_state_without_task(services, tool, arguments))
+        lines += _describe_target(call, _look_at_task(services, tool, arguments, task))
+    elif OF_CLUSTER in arguments and not arguments.get("repo_id"):
+        lines += _CLEANED if tool == CLEANING else ()
+    else:
+        lines += _describe_target(call, _look_without_task(services, tool, arguments))
     size = sum(map(len, lines))
     if len(lines) > MOST_LINES or size > MOST_CHARS:
         raise SandboxError(
@@ -186,32 +193,17 @@ def build_question(services: Services, call: AgentCall) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _require_state_of(call: AgentCall, state: str) -> None:
+def _describe_target(call: AgentCall, target: Target) -> Sequence[str]:
     """Raises: `conflict`."""
-    if call.state != state:
+    if call.state != target.state:
         raise SandboxError(
             ErrorCode.CONFLICT, f"What {call.tool} would act on changed while a person was to be asked", hint=ASK_AGAIN
         )
+    return target.describe()
 
 
 def _describe_repository(repository: Repository) -> str:
     return f"repository: {repository.id}, remote {spell_out(repository.remote_url)}"
-
-
-def _about_repository(
-    services: Services, tool: str, repository: Repository, choice: chosen_profile.ProfileChoice | None
-) -> list[str]:
-    """Of a call without a task; empty for a tool that can do little with a repository."""
-    if choice is not None:
-        return [_describe_repository(repository), *chosen_profile.describe_choice(services, choice)]
-    if tool == PREPARING:
-        profile, tree = find_owner_tree(services, repository.id)
-        return [
-            _describe_repository(repository),
-            f"branch: {spell_out(repository.default_branch)}, commit {tree.commit[:12]}",
-            *_package_lines(services, profile, tree),
-        ]
-    return []
 
 
 def _describe_branch(services: Services, tool: str, task: Task) -> list[str]:
@@ -267,6 +259,11 @@ def _package_lines(services: Services, profile: Profile, tree: TreeOfCommit) -> 
         lines += [f"  {spell_out(text)}" for text in plan.wanted]
         lines += [f"not used: {spell_out(entry.text)} ({entry.reason.value})" for entry in plan.refused]
     return lines or ["it fetches no packages: those that it asks for are there"]
+
+
+def _find_packages_of(services: Services, task: Task) -> tuple[Profile, TreeOfCommit]:
+    """As `find_owner_tree`, of a record that was read: the task may have another commit by now."""
+    return load_task_profile(services, task), find_last_tree(services, task)
 
 
 def _find_missing(services: Services, profile: Profile, tree: TreeOfCommit) -> tuple[MissingLayer, ...]:

@@ -46,8 +46,9 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
         repo_id = find_task(services.home, task_id, allow_closed=True).repo_id
     elif repo_id is not None:
         find_repository(services.home, repo_id)
-    state = question.find_target_state(services, tool, arguments, task_id)
-    return AgentCall(tool, dict(arguments), services.policies.approvals.version, task_id, repo_id, state)
+    target = question.find_target(services, tool, arguments, task_id)
+    version = services.policies.approvals.version
+    return AgentCall(tool, dict(arguments), version, task_id, repo_id, target.state, target.status)
 
 
 def find_inherited_profile(services: Services, tool: str, arguments: Mapping[str, Any]) -> str | None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import TypeGuard
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Task
+from sandbox.models import Repository, Task
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task
 
@@ -21,6 +22,10 @@ Facts = Mapping[str, str | bool | None]
 
 ASK_AGAIN = "Make the call again: a person is then asked about the state of now."
 _SHOWN_CHARS = 200
+_MOST_CHARS = 64 * 1024
+"""Of a state. Two branches and a remote at their longest have less than half of it."""
+
+_MOST_FACTS, _NAME_CHARS = 32, 64
 
 
 def describe_record(home: Home, task: Task, **more: str | bool | None) -> Facts:
@@ -43,7 +48,11 @@ def describe_owner(home: Home, owner_id: str) -> Facts:
     """
     if owner_id.startswith("task-"):
         return describe_record(home, find_task(home, owner_id))
-    repository = find_repository(home, owner_id)
+    return describe_repository(find_repository(home, owner_id))
+
+
+def describe_repository(repository: Repository) -> Facts:
+    """What questions show of a repository's record. Pure."""
     return {"remote": repository.remote_url, "branch": repository.default_branch}
 
 
@@ -55,13 +64,13 @@ def join_state(target: str, facts: Facts) -> str:
 def require_approved_state(what: str, target: str, approved: str | None, find_facts: Callable[[Facts], Facts]) -> None:
     """As `require_approved`, also for a text of `join_state`: each fact in it must be as it is now.
 
-    `find_facts`: the facts of now; it is called with those that were approved. Raises: `conflict`.
+    `find_facts`: the facts of now; it is called with those that were approved. Raises: `conflict`; `invalid_input` for
+    a text that `join_state` does not make.
     """
-    wanted, _, text = (approved or "").partition(" ")
+    wanted, asked = _split_state(approved or "")
     require_approved(what, target, wanted or None)
-    if not text:
+    if not asked:
         return
-    asked: Facts = json.loads(text)
     found = find_facts(asked)
     changed = [name for name in asked if asked[name] != found.get(name)]
     if changed:
@@ -73,6 +82,38 @@ def require_approved_state(what: str, target: str, approved: str | None, find_fa
             ),
             hint=ASK_AGAIN,
         )
+
+
+def _split_state(state: str) -> tuple[str, Facts]:
+    """The id, and the facts; none for an id alone. Programs and callers of a cluster give it as well.
+
+    Raises: `invalid_input`.
+    """
+    target, _, text = state.partition(" ")
+    if not text:
+        return target, {}
+    try:
+        facts = json.loads(text) if len(state) <= _MOST_CHARS else None
+    except (ValueError, RecursionError):
+        facts = None
+    if not _is_facts(facts):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "The approved state cannot be read",
+            details="After the id of the commit or tree it needs a JSON object of strings, booleans and nulls, at most "
+            f"{_MOST_FACTS}, and {_MOST_CHARS} characters in all",
+            hint="Give the state as the approval has it, or the id alone.",
+        )
+    return target, facts
+
+
+def _is_facts(value: object) -> TypeGuard[Facts]:
+    return (
+        isinstance(value, dict)
+        and len(value) <= _MOST_FACTS
+        and all(len(name) <= _NAME_CHARS and name.isascii() and name.isidentifier() for name in value)
+        and all(fact is None or isinstance(fact, str | bool) for fact in value.values())
+    )
 
 
 def _show(value: str | bool | None) -> str:

@@ -29,9 +29,11 @@ from sandbox.store.home import Home
 from sandbox.store.records import save_repository, save_task
 from sandbox.store.release_folder import open_releases
 from sandbox.workbench import Watch, Workbench
-from sandbox.workbench.approvals import question
+from sandbox.workbench.approvals import chosen_profile, question
 from sandbox.workbench.checks import gate, task_checks
+from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.delivery import promote
+from sandbox.workbench.tasks.approved_state import Facts, describe_record, join_state
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.store.test_verdicts import made as run_made
@@ -55,6 +57,7 @@ UNBOUND = {
     "space_repo_delete_file": ONE_FILE,
     "space_repo_rename_file": ONE_FILE,
     "space_repo_snapshot": "it only adds a saved state",
+    "space_repo_create_task": "it acts on no task; a profile that it chooses is bound (a test of its own)",
     "space_repo_pr_status": "it asks the forge about the task's branch, whose name never changes",
     **dict.fromkeys(
         (
@@ -66,8 +69,8 @@ UNBOUND = {
     ),
     **dict.fromkeys(
         (
-            "space_repo_clone", "space_repo_fetch", "space_repo_update", "space_repo_create_task",
-            "space_repo_stop_run", "space_agent_request_tool_approval",
+            "space_repo_clone", "space_repo_fetch", "space_repo_update", "space_repo_stop_run",
+            "space_agent_request_tool_approval",
         ),
         ONLY_ARGUMENTS,
     ),
@@ -246,11 +249,63 @@ def test_n10_a_question_is_not_asked_about_a_state_that_has_passed(bench: Bench)
             bench.ask_about(call)
 
 
-@pytest.mark.parametrize("is_changed", [True, False], ids=["changed", "control"])
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_n10_an_answer_is_about_the_state_of_the_question(bench: Bench, mode: str, *, is_changed: bool) -> None:
-    """A person takes a minute to answer, and the files change meanwhile. A client that repeats the call with its answer
-    (`auto`) gets a second question, about the files of now.
+def test_n10_packages_are_shown_of_the_commit_that_is_approved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task gets another commit between the look at its state and the look at its manifests."""
+    tool = TOOLS["space_repo_prepare"]
+    call, read = bench.call_of(tool), []
+
+    def read_and_commit(home: Home, task: Task) -> object:
+        facts = describe_record(home, task)
+        bench.workbench.commit(bench.task.id, "meanwhile")
+        return facts
+
+    def note(_services: object, _part: object, tree: TreeOfCommit) -> tuple[()]:
+        read.append(tree.commit)
+        return ()
+
+    monkeypatch.setattr(f"{question.__name__}.describe_record", read_and_commit)
+    monkeypatch.setattr(question, "find_missing_layers", note)
+    bench.ask_about(call)
+    assert {*read} == {call.state.partition(" ")[0]}
+
+
+def test_n10_a_new_task_has_the_profile_that_was_approved(bench: Bench) -> None:
+    """Control: of the approved state a task is made."""
+    tool = TOOLS["space_repo_create_task"]
+    arguments = bench.arguments_of(tool).model_copy(update={"profile": "app"})
+    state = bench.workbench.approval_call(tool.name, arguments.model_dump(mode="json")).state
+    assert state
+    with pytest.raises(SandboxError) as caught:
+        tool.call(ToolCall(bench.workbench, arguments, Watch(), f"{'0' * 64}{state[64:]}"))
+    assert caught.value.code is ErrorCode.CONFLICT
+    tool.call(ToolCall(bench.workbench, arguments, Watch(), state))
+
+
+def test_n10_a_profile_is_shown_as_it_is_approved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit that it is compared at changes after the look at the state of the call. Control: asked about later, it
+    reads otherwise.
+    """
+    bench.task = bench.workbench.create_task(bench.repo_id, "t", options=TaskOptions(profile="app"))
+    tool = TOOLS["space_repo_fork_task"]
+    call = bench.call_of(tool)
+    shown = bench.ask_about(call)
+
+    def join_and_change(target: str, facts: Facts) -> str:
+        known = bench.workbench.repository(bench.repo_id)
+        save_repository(Home(bench.home), known.model_copy(update={"default_branch": "production"}))
+        return join_state(target, facts)
+
+    monkeypatch.setattr(f"{chosen_profile.__name__}.join_state", join_and_change)
+    assert bench.ask_about(call) == shown
+    assert bench.ask_about(bench.call_of(tool)) != shown
+
+
+ONCE, WHOLE_TASK, DENY = "approve this call", "approve this tool for this task", "deny"
+
+
+def _answer(bench: Bench, mode: Any, answer: str, *, is_changed: bool) -> tuple[types.CallToolResult, int]:
+    """The result of a snapshot that a person is asked about, and how often they were. `is_changed`: the files change
+    while they read the first question.
     """
     asked: list[str] = []
     (bench.home / "policies").mkdir()
@@ -260,7 +315,7 @@ def test_n10_an_answer_is_about_the_state_of_the_question(bench: Bench, mode: st
         asked.append(params.message)
         if is_changed and len(asked) == 1:
             bench.write("f", b"changed while the person reads\n")
-        return types.ElicitResult(action="accept", content={"answer": "approve this call"})
+        return types.ElicitResult(action="accept", content={"answer": answer})
 
     callback: Any = elicit
     results: list[types.CallToolResult] = []
@@ -273,10 +328,35 @@ def test_n10_an_answer_is_about_the_state_of_the_question(bench: Bench, mode: st
 
     with Workbench(bench.home, environ={}, allow_file=True) as workbench:
         anyio.run(session, workbench)
+    return results[0], len(asked)
+
+
+@pytest.mark.parametrize("is_changed", [True, False], ids=["changed", "control"])
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_n10_an_answer_is_about_the_state_of_the_question(bench: Bench, mode: str, *, is_changed: bool) -> None:
+    """A person takes a minute to answer, and the files change meanwhile. A client that repeats the call with its answer
+    (`auto`) gets a second question, about the files of now.
+    """
+    result, asked = _answer(bench, mode, ONCE, is_changed=is_changed)
     repeats = mode == "auto"
-    assert results[0].is_error == (is_changed and not repeats)
-    assert len(asked) == (2 if is_changed and repeats else 1)
-    assert len(bench.workbench.snapshots(bench.task.id)) == (0 if results[0].is_error else 1)
+    assert result.is_error == (is_changed and not repeats)
+    assert asked == (2 if is_changed and repeats else 1)
+    assert len(bench.workbench.snapshots(bench.task.id)) == (0 if result.is_error else 1)
+
+
+def test_n10_a_denial_holds_though_the_files_change(bench: Bench) -> None:
+    """`conflict` would tell the agent to make the call again, which a person just denied."""
+    result, _ = _answer(bench, "legacy", DENY, is_changed=True)
+    assert result.is_error
+    assert ErrorCode.APPROVAL_DENIED.value in str(result.content)
+    assert not bench.workbench.snapshots(bench.task.id)
+
+
+def test_n10_an_approval_for_the_whole_task_is_for_any_state_of_it(bench: Bench) -> None:
+    result, asked = _answer(bench, "legacy", WHOLE_TASK, is_changed=True)
+    assert not result.is_error, result.content
+    assert asked == 1
+    assert len(bench.workbench.snapshots(bench.task.id)) == 1
 
 
 def test_n10_a_check_does_not_run_on_files_that_change_before_it_has_the_lock(

@@ -593,6 +593,19 @@ def test_s195_a_server_has_no_resources_of_tools_that_it_was_started_without(des
     assert [absent in text for text in found] == [True, True, True, False, False, True]
 
 
+def test_a_prompt_of_a_server_without_checks_leaves_them_out(desk: Desk) -> None:
+    """The argument is listed all the same. Control: with the tools of checks it has them."""
+
+    async def ask(client: Client) -> None:
+        found = await client.get_prompt("repository-workbench", {"owner": desk.task.id})
+        texts.append(found.messages[0].content.model_dump()["text"])
+
+    texts: list[str] = []
+    for preset in (Preset.EDIT, Preset.DISCOVER, Preset.CHECK):
+        talk(agent_of(desk, presets=frozenset({preset})), ask)
+    assert [f"Checks of {desk.task.id}" in text for text in texts] == [False, False, True]
+
+
 def keep_log(desk: Desk) -> str:
     """A run of the task with output on stdout."""
     home, run_id = Home(desk.home), f"run-{'a' * 32}"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 from unittest.mock import MagicMock
 from uuid import uuid4
 
@@ -36,6 +39,7 @@ from sandbox.store.placed_tasks import PlacedRun, note_snapshots, save_placed_ru
 from sandbox.store.release_folder import open_releases
 from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.approvals.question import CLEANING, CREATING, FORKING
+from sandbox.workbench.tasks.lifecycle import compare_task
 from tests.unit.conftest import Upstream, refused
 from tests.unit.store.test_release_folder import NEW, OLD, promote
 
@@ -211,6 +215,113 @@ def test_s157_a_worker_deletes_only_what_was_there_when_it_was_asked_about(upstr
         (task.worktree_path / "new").write_bytes(b"one")
         assert ask(OperationName.CLEAN, expected_commit=state).error is None
         assert not (task.worktree_path / "new").exists()
+
+
+COMPARED: dict[str, dict[str, object]] = {
+    "space_repo_commit": {"message": "m"},
+    "space_repo_restore": {"snapshot": "head"},
+    "space_repo_sync": {"offline": True},
+    "space_repo_checkout": {"ref": "main", "offline": True},
+    "space_repo_close_task": {"delete_worktree": True, "discard": True},
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_n10_a_worker_acts_on_the_files_that_were_approved_only(upstream: Upstream, tmp_path: Path, name: str) -> None:
+    """They change after the agent made its approved call. Control: with the files as they were it is carried out."""
+    upstream.write("old", b"old")
+    upstream.commit()
+    with Workbench(tmp_path / "worker", environ={"PATH": os.environ["PATH"]}, allow_file=True) as bench:
+        task = bench.create_task(bench.clone(str(upstream.root)).repository.id)
+        assert task.worktree_path is not None
+        (task.worktree_path / "f").write_bytes(b"shown")
+        workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), ask_worker(ClusterWorker(bench)))
+        save_placed_task(Home(tmp_path / "home"), task)
+        tool = TOOLS[name]
+        arguments = tool.input_model.model_validate({"task_id": task.id, **COMPARED[name]})
+        call = workbench.approval_call(name, arguments.model_dump(mode="json"))
+        question = workbench.request_approval(call).question
+        assert any('"path": "f"' in line for line in question)
+        assert not any("not_compared" in line for line in question)
+        (task.worktree_path / "f").write_bytes(b"swapped")
+        with refused(ErrorCode.CONFLICT):
+            tool.call(ToolCall(workbench, arguments, Watch(), call.state or None))
+        (task.worktree_path / "f").write_bytes(b"shown")
+        tool.call(ToolCall(workbench, arguments, Watch(), call.state or None))
+
+
+def ask_worker(worker: ClusterWorker) -> MagicMock:
+    """What asks one worker, without a cluster between."""
+
+    def ask(task_id: str, name: OperationName, arguments: dict[str, object], kind: type[object]) -> object:
+        operation = TaskOperation(id=uuid4().hex, task_id=task_id, name=name, arguments=arguments)
+        return read_value(worker.perform(operation), kind)
+
+    return MagicMock(ask=ask)
+
+
+def test_n10_what_is_shown_of_a_workers_files_is_of_the_reading_that_is_approved(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files change with each reading: one reading has both, so the files of the state are those that are shown."""
+    upstream.write("old", b"old")
+    upstream.commit()
+    with Workbench(tmp_path / "worker", environ={"PATH": os.environ["PATH"]}, allow_file=True) as bench:
+        task = bench.create_task(bench.clone(str(upstream.root)).repository.id)
+        root = task.worktree_path
+        assert root is not None
+        contents = iter((b"first", b"second", b"third"))
+        real = compare_task
+
+        @contextmanager
+        def write_and_compare(*arguments: Any) -> Iterator[Any]:
+            (root / "f").write_bytes(next(contents))
+            with real(*arguments) as opened:
+                yield opened
+
+        for module in ("approvals.question", "tasks.status"):
+            monkeypatch.setattr(f"sandbox.workbench.{module}.compare_task", write_and_compare)
+        workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), ask_worker(ClusterWorker(bench)))
+        save_placed_task(Home(tmp_path / "home"), task)
+        call = workbench.approval_call("space_repo_commit", {"task_id": task.id, "message": "m"})
+        (shown,) = call.arguments["uncommitted"]
+        assert shown["sha256"] == f"sha256:{hashlib.sha256((root / 'f').read_bytes()).hexdigest()}"
+        assert next(contents) == b"second"
+        monkeypatch.undo()
+        assert call.state
+        bench.commit(task.id, "m", expected_tree=call.state)
+
+
+def test_n10_a_question_says_that_an_earlier_worker_compares_no_files(tmp_path: Path) -> None:
+    """It knows the operation for a clean only, or none. Control: any other error is one of the call."""
+    asked, task = MagicMock(), Task.model_validate(RECORD)
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    save_placed_task(Home(tmp_path / "home"), task)
+    refusal = SandboxError(ErrorCode.INVALID_INPUT, "The arguments of 'clean-state' cannot be used")
+
+    def answer(_task: str, name: OperationName, _arguments: object, _kind: object) -> object:
+        if name is OperationName.CLEAN_STATE:
+            raise refusal
+        return MagicMock(head_commit="a" * 40, changes=())
+
+    asked.ask.side_effect = answer
+    arguments = {"task_id": task.id, "message": "m"}
+    call = workbench.approval_call("space_repo_commit", arguments)
+    assert call.state == ""
+    assert any("earlier version" in line for line in workbench.request_approval(call).question)
+    refusal = SandboxError(ErrorCode.NETWORK_ERROR, "it does not answer")
+    with refused(ErrorCode.NETWORK_ERROR):
+        workbench.approval_call("space_repo_commit", arguments)
+
+
+def test_n10_packages_of_a_task_of_the_cluster_are_of_the_commit_that_was_approved(tmp_path: Path) -> None:
+    asked, task = MagicMock(), Task.model_validate(RECORD)
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    save_placed_task(Home(tmp_path / "home"), task)
+    asked.ask.return_value = MagicMock(head_commit="b" * 40, changes=())
+    call = workbench.approval_call("space_repo_prepare", {"task_id": task.id, "repo_id": None})
+    assert call.state == "b" * 40
+    assert any("b" * 40 in line for line in workbench.request_approval(call).question)
 
 
 def test_releases_of_a_task_are_those_of_its_repository_here(upstream: Upstream, tmp_path: Path) -> None:

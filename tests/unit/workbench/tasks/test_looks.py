@@ -13,7 +13,7 @@ from sandbox.errors import ErrorCode
 from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.models import SearchQuery
 from sandbox.workbench import Workbench
-from sandbox.workbench.approvals.question import find_target_state
+from sandbox.workbench.approvals.question import find_target
 from sandbox.workbench.controller.services import build_services
 from tests.unit.conftest import refused
 from tests.unit.desk import Desk, on_disk
@@ -50,7 +50,7 @@ def stored(desk: Desk) -> dict[str, int]:
 def approvable_state(desk: Desk) -> str:
     """The tree that a person is asked about when an agent wants to commit."""
     with closing(build_services(desk.home, {"PATH": os.environ["PATH"]}, allow_file=True)) as services:
-        return find_target_state(services, "space_repo_commit", {}, desk.task.id)
+        return find_target(services, "space_repo_commit", {}, desk.task.id).state
 
 
 def require_complete(desk: Desk) -> None:

@@ -1,0 +1,42 @@
+"""Approved states, also those that a program or a caller of a cluster made up."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.workbench.tasks.approved_state import Facts, join_state, require_approved_state
+
+HEAD = "a" * 40
+FACTS: Facts = {"remote": None, "branch": "\u00e4" * 2000, "base_branch": "\U0001f600" * 1000, "verified": True}
+
+
+def require(approved: str | None, now: Facts = FACTS) -> None:
+    require_approved_state("commit", HEAD, approved, lambda _: now)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "null", '["a"]', '"a"', "1", "{}{}", '{"a":1}', '{"a":{"b":"c"}}', '{"a":[]}', '{"a b":"c"}', '{"":""}',
+     "[" * 60_000, '{"a":' * 9_000, '{"a":"' + "b" * 65_536 + '"}', "1" * 5_000, "\ud800", '{"' + "n" * 65 + '":null}',
+     join_state("", {f"f{i}": None for i in range(33)}).lstrip()],
+    ids=range(18),
+)  # fmt: skip
+def test_n10_a_malformed_state_is_refused_with_a_type(text: str) -> None:
+    """Callers catch errors of ours only: a worker of a cluster would lose the operation."""
+    with pytest.raises(SandboxError) as caught:
+        require(f"{HEAD} {text}")
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+    assert caught.value.hint
+    assert len(caught.value.details) < 1000
+
+
+@pytest.mark.parametrize("approved", [None, "", HEAD, f"{HEAD} ", f"{HEAD} {{}}", join_state(HEAD, FACTS)])
+def test_n10_a_state_of_ours_and_an_id_alone_are_compared(approved: str | None) -> None:
+    require(approved)
+
+
+def test_n10_a_changed_fact_is_named() -> None:
+    with pytest.raises(SandboxError, match="What was approved has changed: verified") as caught:
+        require(join_state(HEAD, FACTS), {**FACTS, "verified": False})
+    assert caught.value.code is ErrorCode.CONFLICT
