@@ -22,6 +22,7 @@ from xml.etree.ElementTree import ParseError
 from defusedxml import DefusedXmlException, DTDForbidden
 from defusedxml.ElementTree import XMLParser
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.checks import diagnostics
 from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.collected import MOST_FAILURES, MOST_RESULTS, CollectedResults, ReportSum, clip_text, take_kept
@@ -145,9 +146,9 @@ def _choose_files(files: WorktreeFiles) -> tuple[list[WalkEntry], list[str]]:
         if len(chosen) == _FILES:
             left_out.append(_name_left_out(entry, f"{_FILES} others were"))
         elif entry.size > _FILE_BYTES:
-            left_out.append(_name_left_out(entry, f"more than {_FILE_BYTES >> 20} MiB"))
+            left_out.append(_name_left_out(entry, f"more than {format_bytes(_FILE_BYTES)}"))
         elif entry.size > left:
-            left_out.append(_name_left_out(entry, f"more than {_TOTAL_BYTES >> 20} MiB with the others"))
+            left_out.append(_name_left_out(entry, f"more than {format_bytes(_TOTAL_BYTES)} with the others"))
         else:
             chosen.append(entry)
             left -= entry.size
