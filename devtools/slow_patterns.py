@@ -3,6 +3,10 @@
 What they read was often made by an enemy, and `re` cannot be interrupted: a cubic pattern and 20 KB stop a controller
 for hours. Each pattern is tried with texts made from itself: for each part that may repeat, what precedes it, that part
 many times, and an end that does not fit. Only the methods are tried that the product calls.
+
+What modules make as they are imported is recorded in a process of its own, where `re.compile` and `lazy_pattern` note
+each call: so it does not matter how a pattern is written or where it is kept. Functions make them of literals and of
+variables of their modules; `find_untried` lists those that make them of what they are given.
 """
 
 from __future__ import annotations
@@ -10,19 +14,27 @@ from __future__ import annotations
 import ast
 import importlib
 import itertools
+import json
 import pkgutil
 import re
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
+from types import FrameType, ModuleType
 from typing import Any
 
 import sandbox
+from sandbox import lazy_pattern  # the module: the constructor of its class is replaced
 
 METHODS = frozenset({"match", "fullmatch", "search", "finditer", "findall", "split", "sub", "subn"})
+_LOOPS = frozenset({"search", "finditer", "findall", "split", "sub", "subn"})
+"""They look for all matches, or for the first one: what `finditer` does takes as long, or longer."""
 _MAKERS = frozenset({"compile", "lazy_pattern"})
 _ENDS = ("\0", "\n\0", "x", "")
 _LENGTHS = (20, 24, 28, 34, 42, 52, 64, 80, 100, 400, 1600, 6400)  # close together first: some grow exponentially
@@ -35,7 +47,9 @@ _SURE = 1600
 
 @dataclass(frozen=True)
 class UsedPattern:
-    """A pattern with its place, as `sandbox.module:NAME` or `sandbox.module:LINE`, and the methods that are called."""
+    """A pattern with its place, as `sandbox.module:NAME` or `sandbox.module:LINE`, and the methods that are called. One
+    in a tuple or another value has a line.
+    """
 
     place: str
     pattern: re.Pattern[Any]
@@ -53,31 +67,72 @@ class SlowText:
     text: str
 
 
+@dataclass(frozen=True)
+class _MadePattern:
+    """A pattern that was made while `module` was imported, at `line` of it. `name`: of the variable of the module that
+    is the pattern, or has it in its value (`is_part`); '' for none. Bytes are text of as many characters.
+    """
+
+    module: str
+    line: int
+    name: str
+    is_part: bool
+    pattern: str
+    is_bytes: bool
+    flags: int
+
+    def compile(self) -> re.Pattern[Any]:
+        return re.compile(self.pattern.encode("latin-1") if self.is_bytes else self.pattern, self.flags)
+
+
+@dataclass(frozen=True)
+class _MakingCall:
+    """A call that makes a pattern, or uses one that it is given as text. `function`: that it is in, '' for none."""
+
+    module: str
+    node: ast.Call
+    function: str
+    methods: frozenset[str]
+
+
 def find_patterns() -> Iterator[UsedPattern]:
-    """Each pattern that a module of the product names, or gives to a function of `re`."""
-    names = [found.name for found in pkgutil.walk_packages(sandbox.__path__, "sandbox.")]
-    trees = {name: ast.parse(_find_source(name).read_text()) for name in names if name != "sandbox.__main__"}
-    used = {name: list(_find_calls(tree)) for name, tree in trees.items()}
-    for name, tree in trees.items():
-        module = importlib.import_module(name)
-        for target, line in _find_made(tree):
-            value = getattr(module, target, None) if target else None
-            calls = used[name] if target.startswith("_") else itertools.chain.from_iterable(used.values())
-            methods = frozenset(method for owner, method in calls if owner == target)
-            if value is not None and hasattr(value, "pattern") and hasattr(value, "flags"):
-                yield UsedPattern(f"{name}:{target}", re.compile(value.pattern, value.flags), methods or METHODS)
-            else:
-                yield from _read_literals(name, line, METHODS)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and _name_of(node.func) in METHODS and _owner_of(node.func) == "re":
-                yield from _read_literals(name, node, frozenset({_name_of(node.func)}))
+    """Each pattern that a module of the product makes as it is imported, and each that a function gives to `re`, if it
+    is known before the function is called.
+    """
+    used = {name: frozenset(_find_calls(tree)) for name, tree in _read_trees().items()}
+    for one in _record_patterns():
+        yield UsedPattern(_name_place(one), one.compile(), _find_methods(one, used) or METHODS)
+    for call in _find_unrecorded():
+        pattern = _evaluate(call)
+        if pattern is not None:
+            yield UsedPattern(f"{call.module}:{call.node.lineno}", pattern, call.methods)
+
+
+def find_untried() -> frozenset[str]:
+    """The functions, as `sandbox.module:FUNCTION`, that make patterns of what they are given. A module without the name
+    of a function makes one as it is imported, and that was not found.
+    """
+    return frozenset(f"{call.module}:{call.function}" for call in _find_unrecorded() if _evaluate(call) is None)
+
+
+def _name_place(one: _MadePattern) -> str:
+    return f"{one.module}:{one.name if one.name and not one.is_part else one.line}"
+
+
+def _find_methods(one: _MadePattern, used: Mapping[str, frozenset[tuple[str, str]]]) -> frozenset[str]:
+    """The methods that the product calls of this pattern; of a part of a private value, those that its module calls."""
+    own = used[one.module]
+    if one.is_part:
+        return frozenset(method for _, method in own) if one.name.startswith("_") else METHODS
+    calls = own if one.name.startswith("_") else itertools.chain.from_iterable(used.values())
+    return frozenset(method for owner, method in calls if owner == one.name)
 
 
 def find_slow(used: UsedPattern) -> SlowText | None:
     """The first text found that takes a pattern too long; None: there is none."""
     is_binary = isinstance(used.pattern.pattern, bytes)
     for prefix, repeated in make_attacks(used.pattern):
-        for method, end in itertools.product(sorted(used.methods), _ENDS):
+        for method, end in itertools.product(_choose_methods(used.methods), _ENDS):
             for length in _LENGTHS:
                 text: Any = prefix + repeated * (length // len(repeated)) + end
                 seconds = _measure(used.pattern, method, text.encode("latin-1", "replace") if is_binary else text)
@@ -86,6 +141,12 @@ def find_slow(used: UsedPattern) -> SlowText | None:
                 if seconds < _QUICK_S and length >= _SURE:
                     break
     return None
+
+
+def _choose_methods(methods: frozenset[str]) -> list[str]:
+    """The methods to try: `finditer` for all that look at each place."""
+    loops = methods & _LOOPS
+    return sorted(methods - _LOOPS) + (["search"] if loops == {"search"} else ["finditer"] if loops else [])
 
 
 def make_attacks(pattern: re.Pattern[Any]) -> list[tuple[str, str]]:
@@ -186,9 +247,7 @@ def _measure(pattern: re.Pattern[Any], method: str, text: Any) -> float:
     times: list[float] = []
     while not times or (min(times) > SLOW_S and len(times) < 3):
         started = time.process_time()
-        if method in {"sub", "subn"}:
-            getattr(pattern, method)(text[:0], text)
-        elif method == "finditer":
+        if method == "finditer":
             for _ in pattern.finditer(text):
                 pass
         else:
@@ -202,18 +261,52 @@ def _find_source(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def _find_made(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    """The name of each pattern, empty if it has none, and the call that makes it."""
-    named = {
-        node.value: target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _name_of(node.func) in _MAKERS:
-            yield named.get(node, ""), node
+def _name_modules() -> list[str]:
+    found = [found.name for found in pkgutil.walk_packages(sandbox.__path__, "sandbox.")]
+    return [name for name in found if name != "sandbox.__main__"]
+
+
+@cache
+def _read_trees() -> Mapping[str, ast.Module]:
+    return {name: ast.parse(_find_source(name).read_text()) for name in _name_modules()}
+
+
+@cache
+def _record_patterns() -> tuple[_MadePattern, ...]:
+    """What modules of the product make, in a process in which none of them was imported before."""
+    command = [sys.executable, "-m", "devtools.slow_patterns"]
+    root = Path(sandbox.__path__[0]).parent
+    done = subprocess.run(command, capture_output=True, check=True, cwd=root, timeout=300)  # noqa: S603 - our own words
+    return tuple(_MadePattern(**one) for one in json.loads(done.stdout))
+
+
+@cache
+def _find_unrecorded() -> tuple[_MakingCall, ...]:
+    """The calls that made no pattern while their module was imported."""
+    lines = {(one.module, one.line) for one in _record_patterns()}
+    return tuple(
+        call
+        for name, tree in _read_trees().items()
+        if name != lazy_pattern.__name__
+        for call in _find_making(name, tree, "")
+        if not lines & {(name, line) for line in _list_lines(call.node)}
+    )
+
+
+def _list_lines(node: ast.Call) -> set[int]:
+    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def _find_making(module: str, node: ast.AST, function: str) -> Iterator[_MakingCall]:
+    for child in ast.iter_child_nodes(node):
+        inside = function or (child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else "")
+        if isinstance(child, ast.Call):
+            name, owner = _name_of(child.func), _owner_of(child.func)
+            if name == "lazy_pattern" or (name in _MAKERS and owner == "re"):
+                yield _MakingCall(module, child, function, METHODS)
+            elif name in METHODS and owner == "re":
+                yield _MakingCall(module, child, function, frozenset({name}))
+        yield from _find_making(module, child, inside)
 
 
 def _find_calls(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -223,10 +316,25 @@ def _find_calls(tree: ast.Module) -> Iterator[tuple[str, str]]:
             yield _name_of(node.value), node.attr
 
 
-def _read_literals(module: str, call: ast.Call, methods: frozenset[str]) -> Iterator[UsedPattern]:
-    first = call.args[0] if call.args else None
-    if isinstance(first, ast.Constant) and isinstance(first.value, str | bytes):
-        yield UsedPattern(f"{module}:{call.lineno}", re.compile(first.value), methods)
+_FLAGS_AT = {"compile": 1, "lazy_pattern": 1, "split": 3, "sub": 4, "subn": 4}
+
+
+def _evaluate(call: _MakingCall) -> re.Pattern[Any] | None:
+    """The pattern of a call, with its flags. None: it is made of arguments or variables of the function."""
+    arguments, place = call.node.args, _FLAGS_AT.get(_name_of(call.node.func), 2)
+    flags = [word.value for word in call.node.keywords if word.arg == "flags"] or arguments[place : place + 1]
+    try:
+        found = [_evaluate_one(call.module, node) for node in (*arguments[:1], *flags)]
+    except NameError:
+        return None
+    return re.compile(*found)
+
+
+def _evaluate_one(module: str, node: ast.expr) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    code = compile(ast.Expression(node), module, "eval")
+    return eval(code, dict(vars(importlib.import_module(module))))  # noqa: S307 - code of the product
 
 
 def _name_of(node: ast.expr) -> str:
@@ -235,3 +343,86 @@ def _name_of(node: ast.expr) -> str:
 
 def _owner_of(node: ast.expr) -> str:
     return _name_of(node.value) if isinstance(node, ast.Attribute) else ""
+
+
+class _Recorder:
+    """Notes the patterns that modules of the product make, from `start` on."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[str, int, object, re.Pattern[Any]]] = []
+
+    def start(self) -> None:
+        """Replace what makes patterns, in this process."""
+        compile_plainly, begin_lazily = re.compile, lazy_pattern.lazy_pattern.__init__
+
+        def compile_noted(pattern: Any, flags: int = 0) -> re.Pattern[Any]:
+            made: re.Pattern[Any] = compile_plainly(pattern, flags)
+            self._note(sys._getframe(1), made, made)
+            return made
+
+        def begin_noted(lazy: Any, pattern: Any, flags: int = 0) -> None:
+            begin_lazily(lazy, pattern, flags)  # type: ignore[call-arg]
+            self._note(sys._getframe(1), lazy, compile_plainly(pattern, flags))
+
+        vars(re)["compile"] = compile_noted
+        setattr(lazy_pattern.lazy_pattern, "__init__", begin_noted)  # noqa: B010 - mypy takes it for `re.compile`
+
+    def _note(self, frame: FrameType, made: object, pattern: re.Pattern[Any]) -> None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith("sandbox.") and module != lazy_pattern.__name__:
+            self._made.append((module, frame.f_lineno, made, pattern))
+
+    def describe(self) -> Iterator[_MadePattern]:
+        """What was made, with the names that the modules have for it."""
+        names = {module: _name_values(sys.modules[module]) for module in {module for module, *_ in self._made}}
+        for module, line, made, pattern in self._made:
+            name, is_part = names[module].get(id(made), ("", True))
+            source = pattern.pattern
+            text = source.decode("latin-1") if isinstance(source, bytes) else source
+            yield _MadePattern(module, line, name, is_part, text, isinstance(source, bytes), pattern.flags)
+
+
+def _name_values(module: ModuleType) -> dict[int, tuple[str, bool]]:
+    """For each value by its `id` the variable that has it, and whether it is only a part of that."""
+    found = {id(value): (name, False) for name, value in vars(module).items()}
+    for name, value in list(vars(module).items()):
+        for part in _walk_parts(value, 4):
+            found.setdefault(id(part), (name, True))
+    return found
+
+
+def _walk_parts(value: object, depth: int) -> Iterator[object]:
+    """The parts of a tuple, a list, a set, a mapping, or of an object or a class of the product."""
+    parts: Iterable[object] = ()
+    if isinstance(value, tuple | list | set | frozenset):
+        parts = value
+    elif isinstance(value, dict):
+        parts = [*value, *value.values()]
+    elif not isinstance(value, ModuleType) and _is_ours(value):
+        parts = list(getattr(value, "__dict__", {}).values())
+    for part in parts if depth else ():
+        yield part
+        yield from _walk_parts(part, depth - 1)
+
+
+def _is_ours(value: object) -> bool:
+    return str((value if isinstance(value, type) else type(value)).__module__).startswith("sandbox.")
+
+
+_MAKE_LATE = (("sandbox.git.failures", "_compile_rules"),)
+"""Functions without arguments that make the patterns of a module at their first call."""
+
+
+def _print_made() -> None:
+    """Import each module of the product, and print what it made, as JSON."""
+    recorder = _Recorder()
+    recorder.start()
+    for name in _name_modules():
+        importlib.import_module(name)
+    for name, function in _MAKE_LATE:
+        getattr(sys.modules[name], function)()
+    sys.stdout.write(json.dumps([asdict(one) for one in recorder.describe()]))
+
+
+if __name__ == "__main__":
+    _print_made()

@@ -25,7 +25,7 @@ _NAMES = {TestOutcome.FAILED: "failures", TestOutcome.ERROR: "errors", TestOutco
 
 class CollectedResults:
     """The tests of a report, as many as are kept. `complete`: whether all of them are there. `compared`: whether their
-    names are those of the same tests in another run. `note`: why the rest was not read; '' if it was.
+    names are those of the same tests in another run. `note`: what was not read, and why; '' if all was.
     """
 
     MOST_FAILURES = MOST_FAILURES
@@ -46,7 +46,7 @@ class CollectedResults:
 
     def cut_off(self, note: str) -> None:
         """Say that not all was read, and why."""
-        self.complete, self.note = False, note
+        self.complete, self.note = False, f"{self.note}; {note}" if self.note else note
 
 
 def take_kept(results: Iterable[TestResult]) -> list[TestResult]:

@@ -224,6 +224,17 @@ class _Outputs:
 
 
 @dataclass(frozen=True)
+class _Reported:
+    """What a check reported. `report`: the sum of its tests, None without any. `note`: what was not read, '' if all
+    was. `lost`: as `CheckRun.results_lost`.
+    """
+
+    report: Report | None = None
+    note: str = ""
+    lost: bool = False
+
+
+@dataclass(frozen=True)
 class Recorder:
     """Runs checks through an executor and stores their logs under `logs`."""
 
@@ -268,16 +279,16 @@ class Recorder:
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
             verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
-        faults, report = ReaderFaults(run_id), None
+        faults, reported = ReaderFaults(run_id), _Reported(lost=True)  # which a fault does not replace
         with faults.note_errors("its report"):
-            report, note = self._read_results(
+            reported = self._read_results(
                 run_id,
                 check,
                 directories,
                 passed=verdict is Verdict.PASSED,
                 dropped=bool(out.dropped_bytes or err.dropped_bytes),
             )
-            faults.add(note)
+            faults.add(reported.note)
         self._save_usage(run_id, check, ending)
         run = CheckRun(
             run_id=run_id,
@@ -308,8 +319,9 @@ class Recorder:
             compiler_cache=self.guest.compiler_cache.word,
             services=directories.companions.runs if directories.companions else (),
             tenant=self.guest.tenant or None,
-            report=report,
-            failures=list_failures(report),
+            report=reported.report,
+            results_lost=reported.lost,
+            failures=list_failures(reported.report),
             phases=tuple(directories.launch.phases) if directories.launch else (),
         )
         return self._explain(check, run, directories.workspace, faults)
@@ -331,10 +343,8 @@ class Recorder:
 
     def _read_results(
         self, run_id: str, check: Check, directories: CheckDirectories, *, passed: bool, dropped: bool
-    ) -> tuple[Report | None, str]:
-        """The sum of the tests that the check reported, and a note if not all was read; each of them is kept beside the
-        logs.
-        """
+    ) -> _Reported:
+        """What the check reported; each test is kept beside the logs."""
         results = collected.CollectedResults()
         report, source = self._read_report(run_id, check, directories, results, failed=not passed)
         if dropped and source in {"output", "lines"}:
@@ -351,7 +361,8 @@ class Recorder:
                 )
             except OSError as error:
                 _log.warning("the results of the tests of %s are not kept: %s", run_id, error)
-        return report, results.note
+        # without a report there is no file of results that could say that they are incomplete
+        return _Reported(report, results.note, lost=bool(results.note) or (report is None and not results.complete))
 
     def _read_report(
         self, run_id: str, check: Check, directories: CheckDirectories, results: CollectedResults, *, failed: bool

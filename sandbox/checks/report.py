@@ -4,7 +4,8 @@
 found (diagnostics.py). JUnit is parsed as a stream: a tree of elements takes forty times the memory of its file, and a
 guest can write many files. The parser itself keeps every distinct name, a record for each open element, and a tag until
 it is complete: 10 MB of these took 200 to 330 MB, so each has a limit. A file past one is left out, as one past the
-limit on bytes. What is left, 70 MB for the worst two files, is reserved from the budget of the process.
+limit on bytes; the results say so, since a test of it may have failed. What is left, 70 MB for the worst two files, is
+reserved from the budget of the process.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from xml.etree.ElementTree import ParseError
 
-from defusedxml import DefusedXmlException
+from defusedxml import DefusedXmlException, DTDForbidden
 from defusedxml.ElementTree import XMLParser
 
+from sandbox.byte_sizes import format_bytes
 from sandbox.checks import diagnostics
 from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.collected import MOST_FAILURES, MOST_RESULTS, CollectedResults, ReportSum, clip_text, take_kept
@@ -35,6 +37,7 @@ from sandbox.models import Report
 from sandbox.models.test_results import TestResult
 from sandbox.models.words import TestOutcome
 from sandbox.policy.paths import RepoPath, show_path
+from sandbox.text import one_line
 
 _FILE_BYTES = 10 * 1024**2
 _TOTAL_BYTES = 20 * 1024**2
@@ -49,32 +52,49 @@ _SMALL_BYTES = 256 * 1024
 _MEMORY_BYTES = 64 * 1024**2  # of files above _SMALL_BYTES together
 _PIECE_BYTES = 64 * 1024  # parsed at once: a tag may exceed its limit by as much
 _TEXT = 500
+_NAMED_FILES = 3  # that were left out, in a note
+_NAME_CHARS, _WHY_CHARS = 80, 120
 _SECONDS = re.compile(r"[0-9]+(?:[.][0-9]*)?")
 
 
 def read_report(folder: Path, cwd: str = ".", results: CollectedResults | None = None) -> Report | None:
     """Return the sum of all reports in the folder; None when none is usable. `cwd`: where the check ran.
 
-    `results`: gets each of their tests. A file that is left out makes them incomplete.
+    `results`: gets each of their tests. A file that is left out makes them incomplete, and is named in their note.
     """
     results = results or CollectedResults()
     total, usable, left = ReportSum(), False, ReadingTime()
     with WorktreeFiles(folder) as files:
         chosen, left_out = _choose_files(files)
-        results.complete &= not left_out
         with _reserve_memory(chosen):
             for entry in chosen:
                 if left.look():
                     results.cut_off(f"its reports were not read to their end: that takes more than {READING_S:g} s")
                     break
-                parsed = _parse(files, entry, cwd)
-                results.complete &= parsed is not None and parsed.complete
-                if parsed is not None and parsed.usable:
+                try:
+                    parsed = _parse(files, entry, cwd)
+                except _LeftOutError as error:
+                    left_out.append(_name_left_out(entry, str(error)))
+                    continue
+                results.complete &= parsed.complete
+                if parsed.usable:
                     usable = True
                     parsed.add_to(total)
                     for result in parsed.results:
                         results.add(result)
+    if left_out:
+        more = [f"and {len(left_out) - _NAMED_FILES} more"] if len(left_out) > _NAMED_FILES else []
+        named = ", ".join([*left_out[:_NAMED_FILES], *more])
+        results.cut_off(f"tests may be missing: these files of /report were not read: {named}")
     return total.to_report() if usable else None
+
+
+class _LeftOutError(Exception):
+    """A file is not read; the message says why."""
+
+
+def _name_left_out(entry: WalkEntry, why: str) -> str:
+    return one_line(f"{show_path(entry.path)[:_NAME_CHARS]} ({why[:_WHY_CHARS]})")
 
 
 @contextmanager
@@ -114,22 +134,29 @@ _COUNTS = ("tests", "failures", "errors", "skipped")
 _SUFFIXES = (b".xml", b".tap", b".t", b".sarif", b".json", b".jsonl")
 
 
-def _choose_files(files: WorktreeFiles) -> tuple[list[WalkEntry], bool]:
-    """The files to read, and whether some were left out."""
+def _choose_files(files: WorktreeFiles) -> tuple[list[WalkEntry], list[str]]:
+    """The files to read, and those that are left out."""
     try:
         entries = files.walk(lambda folder: folder.count(b"/") >= _DEPTH_OF_FOLDERS, WalkLimits(entries=FOLDER_NAMES))
         reports = [e for e in entries if e.kind is EntryKind.FILE and e.path.endswith(_SUFFIXES)]
-    except SandboxError:
-        return [], True
-    chosen, left = [], _TOTAL_BYTES
-    for entry in reports[:_FILES]:
-        if entry.size <= min(left, _FILE_BYTES):
+    except SandboxError as error:
+        return [], [one_line(f"all ({error.brief[:_WHY_CHARS]})")]
+    chosen, left_out, left = list[WalkEntry](), list[str](), _TOTAL_BYTES
+    for entry in reports:
+        if len(chosen) == _FILES:
+            left_out.append(_name_left_out(entry, f"{_FILES} others were"))
+        elif entry.size > _FILE_BYTES:
+            left_out.append(_name_left_out(entry, f"more than {format_bytes(_FILE_BYTES)}"))
+        elif entry.size > left:
+            left_out.append(_name_left_out(entry, f"more than {format_bytes(_TOTAL_BYTES)} with the others"))
+        else:
             chosen.append(entry)
             left -= entry.size
-    return chosen, len(chosen) < len(reports)
+    return chosen, left_out
 
 
-def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed | None:
+def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed:
+    """Raises: _LeftOutError."""
     try:
         if entry.path.endswith(b".xml"):
             return _parse_junit(files, entry, cwd)
@@ -142,19 +169,26 @@ def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed | None:
         return _Parsed(diagnostics.read_json(content, cwd), of_tests=False)
     except diagnostics.OtherDocument:  # such as coverage
         return _Parsed((), usable=False)
-    except (SandboxError, diagnostics.UnreadableReport):
-        return None
+    except SandboxError as error:
+        raise _LeftOutError(error.brief) from error
+    except diagnostics.UnreadableReport as error:
+        raise _LeftOutError(str(error)) from error
 
 
-def _parse_junit(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed | None:
+def _parse_junit(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed:
+    """Raises: _LeftOutError; SandboxError past a limit."""
     collector = _JUnitCollector(cwd)
     try:
         parser = XMLParser(target=collector, forbid_dtd=True)
         with closing(files.stream(RepoPath(show_path(entry.path)), _FILE_BYTES)) as chunks:
             _feed(parser, chunks)
         parser.close()
-    except (SandboxError, ParseError, DefusedXmlException, LookupError, ValueError):  # LookupError: encoding
-        return None
+    except DTDForbidden as error:
+        if error.name == "coverage":  # Cobertura, which has no tests
+            return _Parsed((), usable=False)
+        raise _LeftOutError("it has a document type") from error
+    except (ParseError, DefusedXmlException, LookupError, ValueError) as error:  # LookupError: encoding
+        raise _LeftOutError("it is no XML that can be read to its end") from error
     counts = collector.counts if collector.counts["tests"] else None
     return _Parsed(collector.results, usable=collector.suites > 0 or collector.is_empty, counts=counts)
 

@@ -154,6 +154,7 @@ def describe_run(run: CheckRun) -> str:
     if run.report is not None:
         counted = count_tests(run.report)
         counted += f", {run.report.skipped} skipped" if run.report.skipped else ""
+        counted += " (not all known)" if run.results_lost else ""
         facts.append(f"{counted} reported before a crash" if find_crash(run) else counted)
     if run.usage.memory_peak_bytes is not None:
         facts.append(f"{format_bytes(run.usage.memory_peak_bytes)} peak")

@@ -25,7 +25,7 @@ from sandbox.forges.escape import (
     count_fitting,
 )
 from sandbox.forges.sanitize import sanitize_markdown
-from sandbox.models import CheckRun, DiffFile, TreeComparison, Verdict
+from sandbox.models import CheckRun, DiffFile, Report, TreeComparison, Verdict
 
 MAX_CHARS = 60_000
 """GitHub's limit is 65,536, GitLab's 1,048,576."""
@@ -226,11 +226,17 @@ def _phases(run: CheckRun) -> tuple[str, ...]:
 def _tests(run: CheckRun) -> str:
     """Counts of the JUnit report. The guest wrote the report, so only its numbers are used."""
     if run.report is None:
-        return ""
-    if run.report.kind == "diagnostics":
-        return f"{run.report.failures} errors"
-    others = (("failed", run.report.failures + run.report.errors), ("skipped", run.report.skipped))
-    return ", ".join([str(run.report.tests), *(f"{count} {word}" for word, count in others if count)])
+        return "not known" if run.results_lost else ""
+    if run.results_lost:
+        return f"{_count_tests(run.report)} (not all are known)"
+    return _count_tests(run.report)
+
+
+def _count_tests(report: Report) -> str:
+    if report.kind == "diagnostics":
+        return f"{report.failures} errors"
+    others = (("failed", report.failures + report.errors), ("skipped", report.skipped))
+    return ", ".join([str(report.tests), *(f"{count} {word}" for word, count in others if count)])
 
 
 def _provenance(facts: BodyFacts) -> str:

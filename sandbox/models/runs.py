@@ -158,6 +158,8 @@ class CheckRun(Model):
     `timeout_s`: the deadline of `wall_time_s`; None in records of older versions.
     `compiler_cache`: `read` if its compilers could take results of the default branch's rooms, `filled` if theirs are
     kept for other rooms. Only with `read` was it not compiled from scratch.
+    `results_lost`: results of tests may be missing, since what has them was cut, left out or could not be read: `notes`
+    say what; False in records of older versions. So no `report` does not mean that there were no tests.
     `phases`: of a launch, how each went. `notes`: what the caller should know: what of it could not be read; and a
     check that the changed files need before this one, which is not recorded.
     """
@@ -193,6 +195,7 @@ class CheckRun(Model):
     session: str = ""
     timeout_s: float | None = None
     report: Report | None
+    results_lost: bool = False
     failures: tuple[FailedTest, ...] = ()
     phases: tuple[PhaseRun, ...] = ()
     notes: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ def is_public(url: str) -> bool:
 
 def describe_check(binding: Binding, run: CheckRun) -> ReceiptCheck:
     """What a receipt says about a run and what it was bound to. Output, paths and values of variables are left out."""
-    check = binding.check
+    check, report = binding.check, None if run.results_lost else run.report  # a receipt cannot say "at least"
     return ReceiptCheck(
         id=check.id,
         key=binding.key,
@@ -72,8 +72,8 @@ def describe_check(binding: Binding, run: CheckRun) -> ReceiptCheck:
         started_at=run.started_at.astimezone(UTC),
         wall_time_s=run.wall_time_s,
         usage=run.usage,
-        tests=None if run.report is None else run.report.tests,
-        test_failures=None if run.report is None else run.report.failures + run.report.errors,
+        tests=None if report is None else report.tests,
+        test_failures=None if report is None else report.failures + report.errors,
     )
 
 

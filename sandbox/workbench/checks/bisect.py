@@ -203,5 +203,7 @@ def judge_runs(home: Home, runs: Sequence[CheckRun], query: BisectQuery, plain: 
         return JudgedCommit(**fields, outcome="good" if run.verdict is Verdict.PASSED else "bad")
     tally = tally_results(load_side(home, run).results or ()).get(query.test)
     if tally is None or not tally.ran:
-        return JudgedCommit(**fields, outcome="unknown", reason="its report does not have this test, or it was skipped")
+        lost = ", or it was lost as the results were read" if run.results_lost else ""
+        reason = f"its report does not have this test, or it was skipped{lost}"
+        return JudgedCommit(**fields, outcome="unknown", reason=reason)
     return JudgedCommit(**fields, outcome="bad" if tally.bad else "good")

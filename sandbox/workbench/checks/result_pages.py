@@ -35,6 +35,13 @@ def read_test_results(
         )
     with open_test_results(home, owner, run_id) as found:
         if found is None:
+            if record.results_lost:
+                raise SandboxError(
+                    ErrorCode.NOT_FOUND,
+                    f"The test results of {run_id} of '{record.check_id}' were lost as they were read",
+                    details="; ".join(record.notes),
+                    hint=f"Its output: `sandbox check log {owner} {run_id}`.",
+                )
             raise SandboxError(
                 ErrorCode.NOT_FOUND,
                 f"{run_id} of '{record.check_id}' has no test results",
@@ -50,7 +57,7 @@ def read_test_results(
         total=total,
         results=tuple(page),
         next_cursor=after if after < total else None,
-        complete=found.complete,
+        complete=found.complete and not record.results_lost,
     )
 
 

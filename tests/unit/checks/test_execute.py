@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from devtools.host_speed import slowness
 from sandbox.checks.collected import CollectedResults
+from sandbox.checks.comparison import compare_check
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge, with_heartbeat
 from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import TAIL_BYTES, OutputForwarder, Spool
@@ -33,10 +34,12 @@ from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
 from sandbox.files.disk_usage import DiskUse
-from sandbox.models import Check, Limits, Report, TestFailure, UsageSample, UsageSeries, Verdict
+from sandbox.models import Check, CheckRun, Limits, Report, TestFailure, UsageSample, UsageSeries, Verdict
 from sandbox.models.checks import ResultPatterns
-from sandbox.store.home import parse_json
+from sandbox.store.home import Home, parse_json
+from sandbox.store.records import save_run
 from sandbox.text import DisplayDecoder, decode_for_display, neutralise
+from sandbox.workbench.checks.compared_sides import is_lost, load_side
 
 # --- spool
 
@@ -577,6 +580,114 @@ def test_s188_output_that_was_not_read_to_its_end_is_noted(tmp_path: Path, monke
     run = Recorder(Scripted(b"ok 1\n", ending(0)), GUEST, tmp_path / "logs").run("run-1", check, place)
     assert (run.verdict, run.report) == (Verdict.PASSED, None)
     assert run.notes == (f"its output was not read to its end: that takes more than {READING_S:g} s",)
+
+
+TAP_CHECK = Check(id="test", label="t", argv=("true",), results=ResultPatterns(output="tap"))
+OLD_FAILS, BOTH_FAIL = ("not ok", "ok"), ("not ok", "not ok")
+
+
+class Side:
+    """A home in which one run of a check is recorded, and how its results are lost."""
+
+    def __init__(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home, self.monkeypatch = home, monkeypatch
+
+    def record(self, number: int, outcomes: tuple[str, ...], loss: str) -> CheckRun:
+        """Run a check in which `old` and `new` end so."""
+        folder = self.home.root / f"{number}"
+        (folder / "report").mkdir(parents=True)
+        place = CheckDirectories(folder, folder / "report", ACCOUNT, "a" * 40, clean_room=True, task_id=None)
+        lines = [
+            f"{outcome} {at} - {name}\n" for at, outcome, name in zip((1, 2), outcomes, ("old", "new"), strict=True)
+        ]
+        out, check = "".join(lines), TAP_CHECK
+        with self.monkeypatch.context() as patched:
+            if loss == "time":
+                patched.setattr("sandbox.checks.output_results.ReadingTime", lambda: ReadingTime(-1.0))
+            elif loss == "fault":
+                patched.setattr("sandbox.checks.report.read_report", self._fail)
+            elif loss == "dropped":  # only noise is left
+                check = check.model_copy(update={"limits": Limits(output_bytes=20)})
+                out = "noise\n" * 9 + out + "noise\n" * 9
+            elif loss in {"elements", "bytes", "damaged"}:
+                out = ""
+                (place.report / "junit.xml").write_bytes(self._write_junit(outcomes, loss))
+            elif loss == "no report":
+                out = ""
+            executor = Scripted(out.encode(), ending(1))
+            run = Recorder(executor, GUEST, self.home.logs("task-1")).run(f"run-{number:032x}", check, place)
+        save_run(self.home, "task-1", run)
+        return run
+
+    @staticmethod
+    def _fail(*_arguments: object) -> None:
+        raise RecursionError
+
+    @staticmethod
+    def _write_junit(outcomes: tuple[str, ...], loss: str) -> bytes:
+        cases = [
+            f'<testcase name="{name}">{"<failure/>" if outcome == "not ok" else ""}</testcase>'
+            for name, outcome in zip(("old", "new"), outcomes, strict=True)
+        ]
+        more = {"elements": "<a/>" * 250_001, "bytes": " " * 10 * 1024**2, "damaged": "<"}[loss]
+        return f"<testsuite>{''.join(cases)}{more}</testsuite>".encode()
+
+
+@pytest.mark.parametrize("on", ["base", "task", "both"])
+@pytest.mark.parametrize("loss", ["time", "dropped", "fault", "elements", "bytes", "damaged"])
+def test_results_that_were_lost_hide_no_new_failure(
+    loss: str, on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the base had no tests to compare with, and a check that failed there may fail."""
+    sides = Side(Home(tmp_path), monkeypatch)
+    base = sides.record(1, OLD_FAILS, loss if on in {"base", "both"} else "")
+    task = sides.record(2, BOTH_FAIL, loss if on in {"task", "both"} else "")
+    found = compare_check("test", load_side(sides.home, base), load_side(sides.home, task))
+    assert any("not all tests of its reports are known" in reason for reason in found.reasons)
+    for run, name in ((base, "base"), (task, "task")):
+        is_here = on in {name, "both"}
+        assert (run.report is None, run.results_lost, len(run.notes)) == (is_here, is_here, int(is_here))
+    assert not any(map(is_lost, (load_side(sides.home, base), load_side(sides.home, task)))), "a rerun loses them again"
+
+
+@pytest.mark.parametrize(("base", "task"), [("no report", "no report"), ("no report", "")], ids=["both", "base"])
+def test_runs_without_a_report_and_without_loss_are_compared_by_verdict(
+    base: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also records of older versions, which do not say that results were lost."""
+    sides = Side(Home(tmp_path), monkeypatch)
+    before, after = sides.record(1, OLD_FAILS, base), sides.record(2, BOTH_FAIL, task)
+    older = CheckRun.model_validate(before.model_dump(exclude={"results_lost"}))
+    for run in (before, older):
+        found = compare_check("test", load_side(sides.home, run), load_side(sides.home, after))
+        assert (found.by, found.reasons) == ("verdict", ())
+
+
+def test_what_was_lost_is_noted_by_file_and_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = Side(Home(tmp_path), monkeypatch)
+    (elements,) = sides.record(1, OLD_FAILS, "elements").notes
+    (size,) = sides.record(2, OLD_FAILS, "bytes").notes
+    assert "junit.xml (The report has too many elements" in elements
+    assert "junit.xml (more than 10 MiB)" in size
+
+
+def test_names_of_files_that_were_left_out_are_bounded_and_harmless(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}\x1b[31m\n{'x' * 200}.xml").write_bytes(b"<")
+    results = CollectedResults()
+    assert read_report(tmp_path, results=results) is None
+    assert "and 6 more" in results.note
+    assert not {"\x1b", "\n"} & set(results.note)
+    assert len(results.note) < 1000
+
+
+def test_coverage_with_a_document_type_is_no_lost_report(tmp_path: Path) -> None:
+    """PHPUnit's and jest's have one. The control: another type may be a report."""
+    for name, is_complete in (("coverage", True), ("testsuite", False)):
+        (tmp_path / "coverage.xml").write_bytes(f"<!DOCTYPE {name} SYSTEM 'x.dtd'><{name}/>".encode())
+        results = CollectedResults()
+        assert read_report(tmp_path, results=results) is None
+        assert (results.complete, results.note == "") == (is_complete, is_complete)
 
 
 @pytest.mark.parametrize("rules", [{"output": "tap"}, {"passed": "^ok (.*)", "failed": "^not ok (.*)"}], ids=str)

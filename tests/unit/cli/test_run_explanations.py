@@ -186,6 +186,11 @@ def test_a_report_of_tests_hides_no_crash(how: dict[str, Any], capsys: pytest.Ca
     assert where[CRASH.sentence] < where[said[:-1]] < next(i for i, line in enumerate(lines) if "a::b" in line)
 
 
+def test_tests_of_a_run_that_lost_results_are_not_called_all(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(run(F, exit_code=1, report=SOME_FAILED, results_lost=True), capsys)
+    assert "3 tests, 1 failed (not all known)" in lines[0]
+
+
 def test_a_part_of_a_check_is_shown_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(run(Verdict.PASSED, 0, arguments=("tests/a.py::b", "c")), capsys)
     assert "only tests/a.py::b c" in lines[0]

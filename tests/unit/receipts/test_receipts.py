@@ -18,7 +18,7 @@ from in_toto_attestation.v1.statement import Statement
 
 from sandbox.checks.shuffle import shuffle_check
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check, Verdict
+from sandbox.models import Check, Report, Verdict
 from sandbox.models.receipts import ReceiptKey
 from sandbox.receipts import keys
 from sandbox.receipts.statement import PREDICATE_TYPE, describe_check, write_statement
@@ -63,6 +63,13 @@ def test_a_receipt_says_that_a_compiler_cache_was_read() -> None:
     checks = [describe_check(made_binding("test", compiler_cache=read), made_run("test")) for read in (False, True)]
     assert [check.compiler_cache for check in checks] == [False, True]
     assert b'"compiler_cache":true' in write_statement(made_receipt(checks=(checks[1],)))
+
+
+def test_a_receipt_counts_no_tests_of_a_run_that_lost_results() -> None:
+    report = Report(tests=3, failures=1, errors=0, skipped=0, failed=())
+    runs = [made_run("test", report=report, results_lost=lost) for lost in (False, True)]
+    checks = [describe_check(made_binding("test"), run) for run in runs]
+    assert [(check.tests, check.test_failures) for check in checks] == [(3, 1), (None, None)]
 
 
 def test_a_receipt_names_the_submodules_that_had_their_files_of_lfs() -> None:

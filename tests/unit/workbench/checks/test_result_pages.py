@@ -64,6 +64,30 @@ def test_names_that_a_runner_prints_for_people_are_shown_and_not_compared(compar
     assert set(add_up([side])) == ({one.test for one in RESULTS} if compared else {WHOLE})
 
 
+@pytest.mark.parametrize("compared", [True, False])
+def test_results_that_were_lost_as_they_were_read_are_not_complete(compared: bool, home: Home) -> None:
+    """Also of names that are not compared: what was lost may have been names that are."""
+    save_test_results(home.logs(OWNER), RUN, "output", RESULTS, complete=True, compared=compared)
+    report = Report(tests=100, failures=10, errors=0, skipped=0, failed=())
+    for is_lost_at_reading in (True, False):
+        run = run_made(Verdict.FAILED, 1, run_id=RUN, report=report, results_lost=is_lost_at_reading)
+        side = load_side(home, run)
+        assert (side.results is not None, side.complete) == (compared, not is_lost_at_reading)
+        assert not is_lost(side), "another run would lose them again"
+        save_run(home, OWNER, run)
+        assert read_test_results(home, RUN).complete is not is_lost_at_reading
+
+
+def test_a_run_that_lost_all_its_results_says_so(home: Home) -> None:
+    note = "its output was not read to its end"
+    save_run(home, OWNER, run_made(Verdict.FAILED, 1, run_id=RUN, results_lost=True, notes=(note,)))
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        read_test_results(home, RUN)
+    assert "were lost" in caught.value.brief
+    assert caught.value.details == note
+    assert "check log" in (caught.value.hint or "")
+
+
 def test_what_is_not_there_says_why(home: Home) -> None:
     with refused(ErrorCode.NOT_FOUND) as caught:
         read_test_results(home, RUN)

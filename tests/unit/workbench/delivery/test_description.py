@@ -302,6 +302,14 @@ def test_the_numbers_of_a_report_are_shown_and_nothing_else_of_it(
     assert "octocat" not in compose(found)
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_tests_of_a_run_that_lost_results_are_not_called_all(desk: Desk, services: Services, *, is_known: bool) -> None:
+    report = Report(tests=3, failures=1, errors=0, skipped=0, failed=()) if is_known else None
+    found = replace(told(services, desk), runs=(run_made(check_id="test", report=report, results_lost=True),))
+    shown = "3, 1 failed (not all are known)" if is_known else "not known"
+    assert f"| `test` | `passed` | {shown} | 1.5 s |" in compose(found)
+
+
 def test_verdicts_of_the_commit_before_are_not_told(
     desk: Desk, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
