@@ -7,8 +7,8 @@ Theory of the bound on a whole file. For each dot of a key `tomllib` keeps a tup
 the table's header included; for each header, dot, and key of an array or table a few dictionaries. So 95 KiB with 200
 dots in the header and in each key were 125 MB, and 2 MiB of short headers 350 MB. That is estimated line by line, never
 too low: a line begins outside of all texts, or within one of several lines. In the first case its keys are found as
-`tomllib` finds them, and a row of an array is told from a header, which has nothing but names in its brackets. In the
-second case it has keys only if it also ends that text; then all dots before them count.
+`tomllib` finds them, and a row of an array is no header: that has only names in its brackets. In the second case it has
+keys only if it also ends that text; then all dots before them count.
 """
 
 from __future__ import annotations
