@@ -19,7 +19,10 @@ from sandbox.models.dependencies import RefusalReason
 
 FILE = "Cargo.toml"
 MAX_WISHES = 4_000  # of all manifests, different ones
-MAX_FEATURES = 100_000  # of all wishes: a long list of the workspace may be inherited by thousands of tables
+MAX_FEATURES = 100_000  # of all different wishes
+MAX_READ_FEATURES = 2_000_000
+"""Of all tables, about two seconds: a long list of the workspace may be inherited by thousands of them. A workspace of
+500 members with 100 dependencies of ten features each has half a million, of which most are the same wishes."""
 _TABLES = ("dependencies", "dev-dependencies", "dev_dependencies", "build-dependencies", "build_dependencies")
 _REQUIREMENT = re.compile(r"[0-9A-Za-z.*^~<>=,+ -]{1,100}")
 _FEATURE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+.-]{0,63}")
@@ -70,23 +73,33 @@ class _ManifestReader:
     folders: dict[str, None]
     wishes: set[CrateWish] = field(default_factory=set)
     features_left: int = MAX_FEATURES
+    reads_left: int = MAX_READ_FEATURES
 
     def read(self, folder: str) -> None:
         path = posixpath.join(folder, FILE)
         manifest = self.collection.load_toml(path)
         features = _find_features(manifest)
         for key, value in _list_dependencies(manifest):
-            more = features.get(key, frozenset())
-            self.features_left -= len(more) + _count_features(value) + _count_features(self.inherited.get(key))
-            if len(self.wishes) >= MAX_WISHES or self.features_left < 0:
+            if self.reads_left < 0:  # before the list that it may inherit is copied
                 self.collection.refuse(key, RefusalReason.LIMIT, path)
                 continue
+            more = features.get(key, frozenset())
             wanted = _inherit(key, value, self.inherited)
+            self.reads_left -= len(more) + _count_features(wanted)
             if isinstance(wanted, dict) and "path" in wanted:
                 base = self.root if wanted is not value else folder
                 self._add_folder(key, resolve_folder(base, wanted["path"]), wanted["path"], path)
             elif wish := _read_wish(self.collection, key, wanted, path):
-                self.wishes.add(replace(wish, features=tuple(sorted({*wish.features, *more}))))
+                self._add_wish(replace(wish, features=tuple(sorted({*wish.features, *more}))), path)
+
+    def _add_wish(self, wish: CrateWish, origin: str) -> None:
+        if wish in self.wishes:
+            return
+        if len(self.wishes) >= MAX_WISHES or self.features_left < len(wish.features):
+            self.collection.refuse(f"{wish.name} {wish.requirement}", RefusalReason.LIMIT, origin)
+            return
+        self.features_left -= len(wish.features)
+        self.wishes.add(wish)
 
     def _add_folder(self, key: str, folder: str | None, written: object, origin: str) -> None:
         if folder is None:

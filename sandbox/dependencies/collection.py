@@ -103,8 +103,9 @@ class Collection:
         """A TOML manifest; empty when it is absent or refused, which is recorded."""
         try:
             return untrusted_toml.loads(self.load_text(path, limit))
-        except ValueError:
-            self.refuse(path, RefusalReason.SYNTAX, path)
+        except ValueError as error:
+            is_limit = isinstance(error, untrusted_toml.TomlLimitError)
+            self.refuse(path, RefusalReason.LIMIT if is_limit else RefusalReason.SYNTAX, path)
             return {}
 
     def add(self, texts: object, role: Role, origin: str) -> None:

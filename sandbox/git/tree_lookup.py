@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Collection, Iterable, Iterator
 
 from sandbox.git.blobs import missing_object_error
@@ -41,9 +40,10 @@ def find_leaves(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, T
 def _list_leaves(git: Git, treeish: str, paths: Collection[bytes]) -> dict[bytes, list[TreeEntry]]:
     """For each requested path the leaves at and below it."""
     found: dict[bytes, list[TreeEntry]] = {path: [] for path in paths}
+    lengths = set(map(len, paths))
     many = sum(map(len, paths)) > _WHOLE_TREE_BYTES
     for entry in _list_whole_tree(git, treeish) if many else _list_paths(git, treeish, sorted(paths)):
-        for path in _path_and_parents(entry.path):
+        for path in _path_and_parents(entry.path, lengths):
             if path in found:
                 found[path].append(entry)
     return found
@@ -62,11 +62,17 @@ def _list_whole_tree(git: Git, treeish: str) -> Iterator[TreeEntry]:
         raise missing_object_error(f"Tree {treeish[:12]} cannot be read", process.stderr)
 
 
-def _path_and_parents(path: bytes) -> Iterator[bytes]:
-    """The path and each directory above it."""
-    while path:
+def _path_and_parents(path: bytes, lengths: Collection[int]) -> Iterator[bytes]:
+    """The directories above a path, and itself, if they have one of these lengths. To build the others would take time
+    quadratic in the depth of a hostile tree.
+    """
+    at = path.find(b"/")
+    while at >= 0:
+        if at in lengths:
+            yield path[:at]
+        at = path.find(b"/", at + 1)
+    if len(path) in lengths:
         yield path
-        path = posixpath.dirname(path)
 
 
 def find_files(git: Git, treeish: str, paths: Iterable[bytes]) -> dict[bytes, TreeEntry]:

@@ -7,7 +7,8 @@ Theory of the bound on a whole file. For each dot of a key `tomllib` keeps a tup
 the table's header included; for each header, dot, and key of an array or table a few dictionaries. So 95 KiB with 200
 dots in the header and in each key were 125 MB, and 2 MiB of short headers 350 MB. That is estimated line by line, never
 too low: a line begins outside of all texts, or within one of several lines. In the first case its keys are found as
-`tomllib` finds them. In the second case it has keys only if it also ends that text; then all dots before them count.
+`tomllib` finds them, and a row of an array is no header: that has only names in its brackets. In the second case it has
+keys only if it also ends that text; then all dots before them count.
 """
 
 from __future__ import annotations
@@ -28,35 +29,41 @@ _NAME_BYTES = 16  # of a name in a tuple, and as much again for the time to look
 # A quote that is not closed is an error, or in a comment: what follows is no key. Else each would be tried.
 _QUOTED = lazy_pattern(r""""(?:[^"\\]|\\.|\\$)*(?:"|$)|'[^']*(?:'|$)""")
 _OPENED = lazy_pattern(r"=[ \t]*[\[{]")
+_HEADER = lazy_pattern(r"[ \t]*\[[A-Za-z0-9_. \t\[-]*\][\] \t\r]*(?:#|$)")  # without texts
 _LONG_QUOTES = ('"""', "'''")
 
 
+class TomlLimitError(ValueError):
+    """The text may be TOML, but costs too much to parse."""
+
+
 def loads(text: str) -> dict[str, Any]:
-    """Parse TOML. The caller limits its size. Raises: ValueError, also for lines with too many characters or dots, and
-    for too many headers and dots in all.
+    """Parse TOML. The caller limits its size. Raises: ValueError; of it `TomlLimitError` for lines with too many
+    characters, dots or brackets, and for too many headers, dots, or brackets within brackets in all.
     """
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if len(line) > LINE_CHARS or line.count(".") > LINE_DOTS or line.count("[") + line.count("{") > LINE_BRACKETS:
-            raise ValueError(f"line {number} has too many characters, dots or brackets")
+            raise TomlLimitError(f"line {number} has too many characters, dots or brackets")
     if _estimate_bytes(lines) > MAX_PARSED_BYTES:
-        raise ValueError("it has too many headers, or dots in keys")
+        raise TomlLimitError("it has too many headers, or dots in keys")
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        raise ValueError("too many brackets within brackets") from error
+        raise TomlLimitError("too many brackets within brackets") from error
 
 
 def _estimate_bytes(lines: list[str]) -> int:
     """What `tomllib` keeps in memory besides keys and values, estimated from above."""
     total = header = 0  # names in the longest header so far
     for line in lines:
-        plain = line if any(quotes in line for quotes in _LONG_QUOTES) else _QUOTED.sub("", line)
-        if plain.lstrip(" \t").startswith("["):
+        has_long_text = any(quotes in line for quotes in _LONG_QUOTES)
+        plain = line if has_long_text else _QUOTED.sub("", line)
+        if plain.lstrip(" \t").startswith("[") if has_long_text else _HEADER.match(plain):
             names = plain.count(".") + 1
             total += _NEST_BYTES * names + _NAME_BYTES * names**2
             header = max(header, names)
-        elif "=" in plain:
+        if "=" in plain:  # also in a row of an array, or after a bracket in a text of several lines
             dots = plain.rpartition("=")[0].count(".")
             total += _NAME_BYTES * (dots + 1) * (header + dots) + _NEST_BYTES * (dots + bool(_OPENED.search(plain)))
     return total

@@ -167,17 +167,16 @@ def _not_a_folder_error(path: bytes, node: Node) -> SandboxError:
     return SandboxError(code, f"'{show_path(path)[:200]}' is {what}, not a directory")
 
 
-def walk_below(store: DirectorySource, folder: Node, prefix: bytes, most: int) -> list[FoundEntry]:
+def walk_below(store: DirectorySource, folder: Node, prefix: bytes, budget: EntryBudget) -> list[FoundEntry]:
     """Everything below a directory, sorted by the bytes of the paths; the directories of one level are asked at once.
 
-    Raises: `quota_exceeded` past `most` entries, `PATHS_BYTES` or `MAX_DEPTH` levels.
+    Raises: `quota_exceeded` past the budget or `MAX_DEPTH` levels.
     """
     found: list[FoundEntry] = []
-    budget = EntryBudget(most)
     level: list[FoundEntry] = [FoundEntry(prefix, folder)]
     for _ in range(MAX_DEPTH + 1):
         following: list[FoundEntry] = []
-        for path, entries in _list_level(store, level, budget):
+        for path, entries in list_level(store, level, budget):
             start = path + b"/" if path else b""
             budget.spend_paths(len(start) * len(entries) + sum(map(len, entries)))
             for name, node in entries.items():
@@ -196,9 +195,10 @@ def _path_of(entry: FoundEntry) -> bytes:
     return entry.path
 
 
-def _list_level(
+def list_level(
     store: DirectorySource, level: Sequence[FoundEntry], budget: EntryBudget
 ) -> Iterator[tuple[bytes, Mapping[bytes, Node]]]:
+    """The entries of several directories, each with the path of the directory. Raises: `quota_exceeded`."""
     stored = store.trees([entry.node.oid for entry in level if isinstance(entry.node, Item)], budget)
     for path, node in level:
         if isinstance(node, NewDirectory):

@@ -27,8 +27,10 @@ class EntryBudget:
     one directory, which may have a megabyte, is in the path of each entry below it.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, of: str = "this tree") -> None:
+        """`of`: what has these entries, for the message."""
         self._most = most
+        self._of = of
         self._left = most
         self._bytes_left = PATHS_BYTES
 
@@ -41,13 +43,13 @@ class EntryBudget:
         """Count entries. Raises: `quota_exceeded`."""
         self._left -= entries
         if self._left < 0:
-            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"This tree has more than {self._most} entries")
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"There are more than {self._most} entries in {self._of}")
 
     def spend_paths(self, size: int) -> None:
         """Count bytes of paths. Raises: `quota_exceeded`."""
         self._bytes_left -= size
         if self._bytes_left < 0:
-            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The paths of this tree have more than {PATHS_BYTES} bytes")
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"The paths of {self._of} have more than {PATHS_BYTES} bytes")
 
 
 def normalize_mode(mode: int) -> int:

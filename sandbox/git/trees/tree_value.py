@@ -177,7 +177,7 @@ class TreeValue:
         """Everything below a directory by the bytes of the paths. Raises: `quota_exceeded` past `most`; as `list`."""
         folder = self._require_folder(path)
         with self.store.session():
-            found = walk_below(self.store, folder, path_bytes(path), most)
+            found = walk_below(self.store, folder, path_bytes(path), EntryBudget(most))
             described = self._describe(found, sizes=sizes)
         return iter(described)
 

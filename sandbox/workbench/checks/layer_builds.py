@@ -237,9 +237,10 @@ def _take_archives(folder: Path, target: Path, steps: EcosystemSteps) -> list[La
     try:
         with os.scandir(handle) as entries:
             names = sorted(entry.name for entry in islice(entries, MAX_ARCHIVES + 1))
-        least = 0 if steps.may_be_empty else 1
-        if not least <= len(names) <= MAX_ARCHIVES:
-            raise _unusable(f"{len(names)} archives or more; {least} to {MAX_ARCHIVES} are possible")
+        if not names and not steps.may_be_empty:
+            raise _unusable("no archives")
+        if len(names) > MAX_ARCHIVES:
+            raise _unusable(f"more than {MAX_ARCHIVES} archives")
         return [_take_archive(handle, target / name, steps.describe) for name in names]
     finally:
         os.close(handle)

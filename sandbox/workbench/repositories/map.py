@@ -18,6 +18,7 @@ from sandbox.context import ctags, vendored
 from sandbox.context.edited_map import compare_tree, rank_edited
 from sandbox.context.map import (
     MAX_TOKENS,
+    MAX_WORDS,
     build_map,
     choose_best,
     count_mentions,
@@ -322,27 +323,39 @@ def _plain_name(path: str) -> str:
 
 def _count_words(git: Git, base: MappedTree | None, wanted: Sequence[str]) -> dict[str, int]:
     """In how many of these blobs each word occurs: from what is kept and the blobs that differ, if they are few."""
-    if base is not None:
-        before, now = base.summary.counted, frozenset(wanted)
-        new, gone = now - before, before - now
-        if len(new) + len(gone) < len(wanted) // 2:
-            growth = _count_growth(git, new, gone)
-            if growth is not None:
-                counts = Counter(base.summary.counts)
-                counts.update(growth)
-                return {word: count for word, count in counts.items() if count > 0}
-    return dict(count_mentions(read_blobs(git, wanted)))
+    counts = None if base is None else _update_words(git, base.summary, frozenset(wanted))
+    return dict(count_mentions(read_blobs(git, wanted))) if counts is None else counts
+
+
+def _update_words(git: Git, before: TreeSummary, wanted: frozenset[str]) -> dict[str, int] | None:
+    """None if it is cheaper to count everything, or if that may leave out words: many edits, each with words of its
+    own, would add up past `MAX_WORDS`.
+    """
+    new, gone = wanted - before.counted, before.counted - wanted
+    if len(new) + len(gone) >= len(wanted) // 2 or len(before.counts) >= MAX_WORDS:
+        return None
+    growth = _count_growth(git, new, gone)
+    if growth is None or len(before.counts) + len(growth) >= MAX_WORDS:
+        return None
+    counts = Counter(before.counts)
+    counts.update(growth)
+    return {word: count for word, count in counts.items() if count > 0}
 
 
 def _count_growth(git: Git, added: Collection[str], removed: Collection[str]) -> dict[str, int] | None:
-    """By how many blobs with a word one set has more. None if a blob is gone, like the task it was of."""
+    """By how many blobs with a word one set has more. None if a blob is gone, like the task it was of, or if one set
+    may have words that were not counted.
+    """
     try:
         growth = count_mentions(read_blobs(git, sorted(added)))
-        growth.subtract(count_mentions(read_blobs(git, sorted(removed))))
+        lost = count_mentions(read_blobs(git, sorted(removed)))
     except SandboxError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
         return None
+    if max(len(growth), len(lost)) >= MAX_WORDS:
+        return None
+    growth.subtract(lost)
     return dict(growth)
 
 

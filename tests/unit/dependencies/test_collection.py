@@ -26,3 +26,10 @@ def test_records_of_what_is_not_read_are_limited_also_for_files_in_turn() -> Non
         collection.refuse("a", RefusalReason.NAME, f"{number}/Cargo.toml")
     assert MAX_ENTRIES < len(collection.refused) <= MAX_ENTRIES + MAX_FILES
     assert collection.refused[-1].reason is RefusalReason.LIMIT
+
+
+def test_a_manifest_that_costs_too_much_to_parse_is_refused_for_a_limit() -> None:
+    files = {"limit.toml": b"x = " + b"a" * 10_000, "syntax.toml": b"x = a"}
+    collection = Collection(files.get)
+    assert [collection.load_toml(path) for path in files] == [{}, {}]
+    assert [entry.reason for entry in collection.refused] == [RefusalReason.LIMIT, RefusalReason.SYNTAX]

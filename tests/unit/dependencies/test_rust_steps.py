@@ -5,13 +5,14 @@ import re
 import subprocess
 import tarfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from devtools.host_speed import slowness
 from sandbox.dependencies import rust_steps as steps
-from sandbox.dependencies.cargo_manifest import MAX_WISHES, read_cargo_manifests
+from sandbox.dependencies.cargo_manifest import MAX_FEATURES, MAX_WISHES, read_cargo_manifests
 from sandbox.dependencies.collection import MAX_LOOKS, Collection
 from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.models.dependencies import RefusalReason
@@ -173,13 +174,62 @@ def test_s188_folders_that_manifests_name_are_read_in_a_time_that_grows_with_the
 def test_s188_what_manifests_ask_for_is_limited() -> None:
     """A list of features that thousands of tables inherit is copied for each of them."""
     features = ",\n".join(f'"f{number}"' for number in range(1_000))
-    tables = "".join(f"[target.t{number}.dependencies]\na.workspace = true\n" for number in range(200))
+    tables = "".join(f"[target.t{number}.dependencies]\na.workspace = true\n" for number in range(4_000))
     inherited = f'[workspace]\n[workspace.dependencies.a]\nversion = "1"\nfeatures = [\n{features}]\n{tables}'
     many = "[dependencies]\n" + "".join(f'a{number} = "1"\n' for number in range(5_000))
-    for text, most in ((inherited, 1), (many, MAX_WISHES)):
+    own = "".join(
+        f'[target.t{number}.dependencies.a]\nworkspace = true\nfeatures = ["g{number}"]\n' for number in range(200)
+    )
+    different = f'[workspace]\n[workspace.dependencies.a]\nversion = "1"\nfeatures = [\n{features}]\n{own}'
+    for text, most in ((inherited, 1), (many, MAX_WISHES), (different, MAX_FEATURES // 1_001)):
         collection = Collection({"Cargo.toml": text.encode()}.get)
+        began = time.process_time()
         assert len(read_cargo_manifests(collection)) == most
+        assert time.process_time() - began < 15 * slowness()
         assert {entry.reason for entry in collection.refused} == {RefusalReason.LIMIT}
+
+
+def quote_all(texts: Iterable[str]) -> str:
+    return ",\n".join(f'"{text}"' for text in texts)
+
+
+LONG_LIST = quote_all(f"f{number}" for number in range(600))
+# What the members of a workspace may inherit, their dependencies, their features, and the number of wishes.
+WORKSPACES = {
+    "same features": (
+        "".join(f'd{i} = {{ version = "1.{i}", features = ["a", "b", "c", "d", "e"] }}\n' for i in range(60)),
+        "".join(f"d{i}.workspace = true\n" for i in range(60)),
+        "".join(f"f{n} = [{quote_all(f'd{i}/f{n}' for i in range(60))}]\n" for n in range(3)),
+        60,
+    ),
+    "one long list": (f'd0 = {{ version = "1", features = [{LONG_LIST}] }}\n', "d0.workspace = true\n", "", 1),
+    "paths": (
+        f'd0 = {{ path = "m0", features = [{LONG_LIST}] }}\ne = "1"\n',
+        "d0.workspace = true\ne.workspace = true\n",
+        "",
+        1,
+    ),
+    "a list that is not inherited": (f'd0 = {{ version = "1", features = [{LONG_LIST}] }}\n', 'd0 = "1"\n', "", 1),
+}
+
+
+@pytest.mark.parametrize("case", WORKSPACES)
+def test_what_the_members_of_a_large_workspace_ask_for_alike_is_counted_once(case: str) -> None:
+    inherited, dependencies, features, wishes = WORKSPACES[case]
+    members = ", ".join(f'"m{i}"' for i in range(120))
+    member = f"[dependencies]\n{dependencies}[dev-dependencies]\n{dependencies}[features]\n{features}".encode()
+    files = {f"m{i}/Cargo.toml": member for i in range(120)}
+    files["Cargo.toml"] = f"[workspace]\nmembers = [{members}]\n[workspace.dependencies]\n{inherited}".encode()
+    collection = Collection(files.get)
+    assert len(read_cargo_manifests(collection)) == wishes
+    assert collection.refused == []
+
+
+def test_a_wish_that_is_known_is_no_new_one_past_the_limit() -> None:
+    wishes = "".join(f'a{number} = "1"\n' for number in range(MAX_WISHES))
+    collection = Collection({"Cargo.toml": f"[dependencies]\n{wishes}[dev-dependencies]\n{wishes}".encode()}.get)
+    assert len(read_cargo_manifests(collection)) == MAX_WISHES
+    assert collection.refused == []
 
 
 def test_checksums_of_the_first_lock_format_are_found() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devtools.host_speed import slowness
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import new_commits, process, tree_lookup
 from sandbox.git.contents import content_of
 from sandbox.git.diff import split_renames
-from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange, TreeChange
+from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange, TreeChange, TreeEntry
 from sandbox.git.object_cache import BoundedCache, ObjectCache, combine_differences
 from sandbox.git.objects import blob_id
 from sandbox.git.process import Git
@@ -126,6 +128,17 @@ def test_a_path_below_another_is_found_from_memory_too(upstream: Upstream) -> No
             == find_leaves(git, commit, paths)
             == find_leaves(Git(plain.git_dir), commit, paths)
         )
+
+
+def test_s190_a_deep_path_is_looked_up_in_time_linear_in_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a million levels all directories are a terabyte; git stops earlier, but has a path for each of many files."""
+    entry = TreeEntry(b"a/" * 1_000_000 + b"b", REGULAR, "1" * 40, 1)
+    monkeypatch.setattr(tree_lookup, "_list_whole_tree", lambda *_: [entry])
+    paths = [entry.path, b"a/a", b"a", b"b", b"a/b"]
+    started = time.process_time()
+    found = tree_lookup._list_leaves(Git(Path("absent")), "2" * 40, paths)
+    assert time.process_time() - started < 5 * slowness()
+    assert {path for path, leaves in found.items() if leaves == [entry]} == {entry.path, b"a/a", b"a"}
 
 
 def test_many_paths_are_found_in_one_listing_of_the_tree(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:

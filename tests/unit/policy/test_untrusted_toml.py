@@ -11,7 +11,7 @@ import pytest
 
 from devtools.host_speed import slowness
 from sandbox.policy import untrusted_toml
-from sandbox.policy.untrusted_toml import LINE_CHARS, loads
+from sandbox.policy.untrusted_toml import LINE_CHARS, TomlLimitError, loads
 
 HEADER = f"[{'.'.join(['b'] * 200)}]\n"
 DOTS = ".a" * 199
@@ -23,6 +23,8 @@ LINES: dict[str, Callable[[int], str]] = {
     "dots of quoted keys": lambda n: f"""'k{n}'."=".'"'."\\"".x=1 # "\n""",
     "dots and blanks": lambda n: f"k{n} . a\t. a = 1\n",
     "headers": lambda n: f"[{n:x}]\n",
+    "headers with quotes and a comment": lambda n: f"""[ "a,b]".{n:x}.'=#' ] # 1.5], "\r\n""",
+    "headers of one line with a long quote": lambda n: f"""["a,'''".{n:x}]\n""",
     "headers with dots": lambda n: f" [ {n:x}.'a.=' . \"'\".c ] # ='\n",
     "arrays of tables": lambda n: f"[[t{n:x}]]\n",
     "keys of arrays": lambda n: f"{n:x}= []\n",
@@ -31,6 +33,9 @@ LINES: dict[str, Callable[[int], str]] = {
 INLINE: dict[str, Callable[[int], str]] = {
     "inline": lambda _: f"{{a{DOTS}=1}},\n",
     "inline after a text": lambda _: f"'''\n''',{{a{DOTS}='''\n''', b{DOTS}=1}},\n",
+    "rows of tables": lambda _: "[{a.a=1}],\n",
+    "rows of tables with dots": lambda _: f"['.', {{a{DOTS}=1}}],\n",
+    "rows after a text": lambda _: f"['''\n[''',{{a{DOTS}=1}}],\n",
     "inline between quotes": lambda _: f"'''\"\n\"''',{{a{DOTS}=1}},\"\",\n",
 }
 
@@ -105,6 +110,29 @@ def cargo_manifest(number: int) -> str:
 def test_large_files_of_people_are_read_as_before(package: Callable[[int], str], size: int) -> None:
     text = repeat(package, size)
     assert loads(text) == tomllib.loads(text)
+
+
+def numbers(end: str) -> str:
+    """A large table of numbers, as files of people have: rows of 190 numbers."""
+    row = f"[{', '.join(f'{number}.5' for number in range(190))}]{end}"
+    return f"[{'.'.join(['a'] * 20)}]\nx = [\n{row * 400}]\n"
+
+
+@pytest.mark.parametrize("end", [",\n", " , # a row\r\n", "\n,\n"])
+def test_a_row_of_an_array_is_no_header(end: str) -> None:
+    text = numbers(end)
+    assert loads(text) == tomllib.loads(text)
+
+
+def test_a_refusal_for_a_limit_is_told_from_an_error_of_syntax() -> None:
+    with pytest.raises(TomlLimitError, match="line 1 has too many"):
+        loads("x=" + "." * 201)
+    with pytest.raises(TomlLimitError, match="too many headers"):
+        loads(repeat(LINES["headers"], 2 * 1024**2))
+    with pytest.raises(TomlLimitError, match="brackets within"):
+        loads("x=" + "[\n" * 2_000)
+    with pytest.raises(tomllib.TOMLDecodeError):
+        loads("x=")
 
 
 @pytest.mark.parametrize("end", ["", "\\"])

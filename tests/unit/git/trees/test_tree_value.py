@@ -11,7 +11,7 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.git.entries import Item
 from sandbox.git.process import Git
-from sandbox.git.trees import nodes, tree_store, tree_value
+from sandbox.git.trees import nodes, tree_changes, tree_store, tree_value
 from sandbox.git.trees.tree_format import format_tree
 from sandbox.git.trees.tree_store import TreeStore
 from sandbox.git.trees.tree_value import PRISTINE, TreeValue, open_tree
@@ -390,6 +390,92 @@ def test_s190_a_name_that_is_longer_than_a_path_is_refused(upstream: Upstream) -
         value = _open_stored(upstream, _store_tree(upstream, {b"x" * length: (0o100644, file)}))
         with refused(ErrorCode.UNSAFE_REPOSITORY) if is_refused else nullcontext():
             assert len(value.list(sizes=False)) == 1
+
+
+def _fill(source: Upstream, number: int, mode: int, oid: str) -> str:
+    """Store a directory with so many equal entries; returns its id."""
+    return _store_tree(source, {b"%d" % i: (mode, oid) for i in range(number)})
+
+
+def test_s190_a_comparison_has_one_limit_for_all_directories(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit was that of each new directory: 40 times one of 20,000 files were 800,000 changes, and 260 MB.
+
+    Control: with a limit for all of a few of them, they are found, from either side.
+    """
+    file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
+    folder, empty = _fill(upstream, 20_000, 0o100644, file), _fill(upstream, 0, 0, file)
+    monkeypatch.setattr(tree_changes, "MAX_CHANGES", 40_000)
+    for count, is_refused in ((2, False), (40, True)):
+        full = _fill(upstream, count, 0o40000, folder)
+        for base, other in ((empty, full), (full, empty)):
+            value = _open_stored(upstream, base).restore(other)
+            tracemalloc.start()
+            try:
+                with refused(ErrorCode.QUOTA_EXCEEDED) if is_refused else nullcontext():
+                    assert len(value.diff()) == 40_000
+                assert tracemalloc.get_traced_memory()[1] < 48 * 1024**2
+            finally:
+                tracemalloc.stop()
+
+
+def test_s190_changed_files_are_counted_while_they_are_found(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: exactly as many as the limit."""
+    first, second = (upstream.git("hash-object", "-w", "--stdin", stdin=b).decode().strip() for b in (b"1", b"2"))
+    value = _open_stored(upstream, _fill(upstream, 20_000, 0o100644, first))
+    value = value.restore(_fill(upstream, 20_000, 0o100644, second))
+    value.diff()
+    made: list[bytes] = []
+
+    def count_digits(_store: object, node: Item) -> str:
+        made.append(node.oid)
+        return node.oid.hex()
+
+    monkeypatch.setattr(tree_changes, "_digits", count_digits)
+    monkeypatch.setattr(tree_changes, "MAX_CHANGES", 19_999)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        value.diff()
+    assert len(made) == 2 * 19_999
+    monkeypatch.setattr(tree_changes, "MAX_CHANGES", 100)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        value.diff()
+    assert len(made) == 2 * (19_999 + 100)
+
+
+def test_s190_paths_of_a_comparison_have_a_sum(upstream: Upstream) -> None:
+    """One directory of 10,000 files at ten names of 4 KB is 400 MB of paths. Control: at one of them."""
+    file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
+    folder, empty = _fill(upstream, 10_000, 0o100644, file), _fill(upstream, 0, 0, file)
+    for count, is_refused in ((1, False), (10, True)):
+        full = _store_tree(upstream, {b"%04000d" % i: (0o40000, folder) for i in range(count)})
+        value = _open_stored(upstream, empty).restore(full)
+        with refused(ErrorCode.QUOTA_EXCEEDED) if is_refused else nullcontext():
+            assert len(value.diff()) == 10_000
+
+
+def test_s190_names_that_are_compared_are_counted_while_they_are_read(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred thousand equal names, with one change, cost 35 MB, at each place of the directory again."""
+    first, second = (upstream.git("hash-object", "-w", "--stdin", stdin=b).decode().strip() for b in (b"1", b"2"))
+    entries = {b"%d" % i: (0o100644, first) for i in range(100_000)}
+    one, other = (_store_tree(upstream, {**entries, b"x": (0o100644, oid)}) for oid in (first, second))
+    before, after = (_fill(upstream, 3, 0o40000, oid) for oid in (one, other))
+    monkeypatch.setattr(tree_changes, "MAX_COMPARED", 2 * (3 + 3 * 100_001))
+    assert len(_open_stored(upstream, before).restore(after).diff()) == 3
+    for most, peak in ((2 * (3 + 3 * 100_001) - 1, None), (1000, 8 * 1024**2)):
+        monkeypatch.setattr(tree_changes, "MAX_COMPARED", most)
+        value = _open_stored(upstream, before).restore(after)
+        tracemalloc.start()
+        try:
+            with refused(ErrorCode.QUOTA_EXCEEDED):
+                value.diff()
+            assert peak is None or tracemalloc.get_traced_memory()[1] < peak
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_repository_of_sha256_has_ids_of_32_bytes(tmp_path: Path) -> None:

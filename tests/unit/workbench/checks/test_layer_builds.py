@@ -84,6 +84,18 @@ def test_a_fetch_without_a_folder_of_archives_is_refused(kind: str, tmp_path: Pa
     assert list((tmp_path / "target").iterdir()) == []
 
 
+@pytest.mark.parametrize(("count", "said"), [(0, "The fetch brought no archives"), (3, "more than 2 archives")])
+def test_a_fetch_of_too_few_or_too_many_archives_is_refused_with_what_it_brought(
+    count: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer_builds, "MAX_ARCHIVES", 2)
+    for number in range(count):
+        (tmp_path / str(number)).write_bytes(b"x")
+    steps: Any = SimpleNamespace(may_be_empty=False, describe=LayerPackage)
+    with pytest.raises(SandboxError, match=said):
+        layer_builds._take_archives(tmp_path, tmp_path / "target", steps)
+
+
 @pytest.mark.parametrize("kind", ["missing", "link", "directory"])
 def test_a_fetch_that_does_not_say_what_it_chose_is_refused(kind: str, tmp_path: Path) -> None:
     REPLACED[kind](tmp_path / "selection.txt")
