@@ -24,8 +24,10 @@ _KERNEL_PATHS = ("/proc/", "/sys/", "/dev/")
 _KERNEL_KINDS = frozenset({"proc", "sysfs", "tmpfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "selinuxfs"})
 """File systems that have no files of the host's disks: one of a disk at `/dev/shm` is a directory of the host."""
 
-_READ_ONLY_KINDS = frozenset({"sysfs", "cgroup", "cgroup2", "selinuxfs"})
-"""Settings of the kernel and limits of the guest: a writable one may change them."""
+_READ_ONLY_KINDS = frozenset({"sysfs", "selinuxfs"})
+"""Settings of the kernel. Limits (cgroup, cgroup2) are not among them: in a user namespace the runtime mounts them
+writable (seen: runc 1.1.5), and their files belong to the host's root, which is no user of the namespace.
+"""
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  # the guest's
 _ENGINE_FILES = frozenset({"/", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"})

@@ -80,7 +80,7 @@ def test_an_image_build_is_a_line_for_each_step(tmp_path: Path, scratch: str) ->
 
 
 def test_on_a_terminal_it_is_one_line_that_is_rewritten(tmp_path: Path, scratch: str) -> None:
-    write_dockerfile(tmp_path, scratch, "RUN seq 1000 1100")
+    write_dockerfile(tmp_path, scratch, "RUN seq 1000 1100; sleep 2.5")  # the line is written once a second
 
     seen = Terminal(tmp_path / "home")("images", "build", scratch)
 
