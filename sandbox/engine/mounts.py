@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +31,7 @@ _UNSEEN_SOURCE = lazy_pattern(
     r'^invalid mount config for type "bind": (bind source path does not exist|stat /)|^statfs /', re.MULTILINE
 )
 _GVISOR_ROOT = lazy_pattern(r"^\S+ \S+ \S+ / / .* - tmpfs runsc-root ", re.MULTILINE)  # seen: release-20221219
+ENDING_S, _PAUSE_S = 2.0, 0.02
 _DEVICE, _MOUNT_POINT = 2, 4  # indices of the fields
 _ESCAPE = lazy_pattern(r"\\([0-7]{3})")
 
@@ -83,9 +85,7 @@ def require_mounts(
     """Raises: `policy_violation` for a mount that is missing or has a different source. A guest that has ended has no
     table and is not checked.
     """
-    guest = _read_table(proc / str(pid))
-    if _GVISOR_ROOT.search(guest):
-        guest = _read_gofer_table(pid, proc, groups) or guest
+    guest = _read_guest_table(pid, proc, groups)
     if not guest:
         return
     mounts = options["HostConfig"]["Mounts"]
@@ -121,6 +121,20 @@ def _find_other_devices(mounts: Iterable[Mapping[str, Any]], inside: Mapping[str
                 yield {**mount, "Source": os.readlink(f"/proc/self/fd/{fd}")}  # noqa: PTH115 - text in, text out
         finally:
             os.close(fd)
+
+
+def _read_guest_table(pid: int, proc: Path, groups: Path) -> str:
+    """The table with the guest's mounts; empty for one that has ended. Of gVisor's two processes the gofer ends first,
+    so a kernel without one is given a moment to end, too.
+    """
+    ends_at = time.monotonic() + ENDING_S
+    while _GVISOR_ROOT.search(guest := _read_table(proc / str(pid))):
+        if found := _read_gofer_table(pid, proc, groups):
+            return found
+        if time.monotonic() > ends_at:
+            break
+        time.sleep(_PAUSE_S)
+    return guest
 
 
 def _read_gofer_table(pid: int, proc: Path, groups: Path) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.engine import mounts
 from sandbox.engine.mounts import parse_mount_devices, require_mounts
 from sandbox.errors import ErrorCode, SandboxError
 
@@ -122,8 +123,17 @@ def test_under_gvisor_a_mask_that_landed_elsewhere_is_refused(tmp_path: Path) ->
         require_mounts(7, OPTIONS, *gvisor(tmp_path, "/workspace", "/workspace/decoy"))
 
 
-def test_a_gvisor_guest_without_a_gofer_is_refused(tmp_path: Path) -> None:
+def test_a_gvisor_guest_without_a_gofer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proc, groups = gvisor(tmp_path, "/workspace", "/workspace/.git")
     (proc / "8" / "mountinfo").unlink()
+    monkeypatch.setattr(mounts, "ENDING_S", 0.1)
     with pytest.raises(SandboxError, match="lacks /workspace"):
         require_mounts(7, OPTIONS, proc, groups)
+
+
+def test_a_gvisor_guest_that_is_ending_is_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gofer ends first: a short guest was refused for want of mounts."""
+    proc, groups = gvisor(tmp_path, "/workspace", "/workspace/.git")
+    (proc / "8" / "mountinfo").unlink()
+    monkeypatch.setattr("time.sleep", lambda _: (proc / "7" / "mountinfo").unlink())
+    require_mounts(7, OPTIONS, proc, groups)
