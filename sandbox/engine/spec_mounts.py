@@ -44,13 +44,14 @@ def _file(name: str) -> _OwnMount:
 
 
 _PTS = frozenset({"newinstance", "ptmxmode=0666", "mode=0620", "gid=5"})
+# Podman 5.4 makes `/dev` and `/dev/shm` of a read-only container read-only, too.
 _OWN_MOUNTS: Mapping[str, _OwnMount] = {
     "/proc": _OwnMount("proc", _BOTH | {"nodev"}),
     "/sys": _OwnMount("sysfs", _BOTH | {"nodev", "ro"}),
-    "/dev": _OwnMount("tmpfs", frozenset({"nosuid"}), frozenset({"strictatime", "mode=755", "size=65536k"})),
+    "/dev": _OwnMount("tmpfs", frozenset({"nosuid"}), frozenset({"strictatime", "mode=755", "size=65536k", "ro"})),
     "/dev/pts": _OwnMount("devpts", _BOTH | {"newinstance"}, _PTS),
     "/dev/mqueue": _OwnMount("mqueue", _BOTH | {"nodev"}),
-    "/dev/shm": _OwnMount("bind", _BOTH | {"bind", "nodev"}, frozenset({"rw"}), "shm"),  # noqa: S108  # the guest's
+    "/dev/shm": _OwnMount("bind", _BOTH | {"bind", "nodev"}, frozenset({"rw", "ro"}), "shm"),  # noqa: S108  # the guest's
     "/sys/fs/cgroup": _OwnMount("cgroup", _BOTH | {"nodev", "ro"}),
     "/run/.containerenv": _file(".containerenv"),  # which engine it is
     "/etc/hostname": _file("hostname"),
