@@ -237,7 +237,7 @@ def test_what_other_versions_and_drivers_of_podman_write_is_no_difference(
     find_mount(spec, "/report")["options"] += ["nosuid", "nodev", "noexec"]
     find_mount(spec, "/dev")["options"] = ["nosuid", "strictatime", "mode=755", "size=65536k", "ro"]  # seen: 5.4.2
     shared = ["bind", "rprivate", "ro", "nosuid", "noexec", "nodev", "nosuid", "noexec", "nodev"]
-    find_mount(spec, "/dev/shm")["options"] = shared  # noqa: S108  # the guest's
+    find_mount(spec, "/dev/shm")["options"] = shared  # the guest's
     pts = find_mount(spec, "/dev/pts")
     pts["options"] = ["rprivate", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]
     for mount in spec["mounts"]:
