@@ -1,6 +1,7 @@
 """Tests that share an engine, a server or an environment run in one process of the suite.
 
 A module says so: `pytestmark = pytest.mark.xdist_group(NAME)`. Its fixtures are then made once and not in each process.
+The mark of a single test has no effect.
 xdist 3.8 writes the group into the test's id, which pytest 9.2 does not read back (pytest-xdist #1386), so the group is
 taken from the module here. The git server is one for a process, and too many tests use it for one process: of that
 group, each module is by itself.
@@ -20,7 +21,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-_GROUP = re.compile(r'^pytestmark = .*\bxdist_group\("([\w-]+)"\)', re.MULTILINE)
+_GROUP = re.compile(r'^pytestmark = (?:\[\n(?: .*\n)*? )?.*\bxdist_group\("([\w-]+)"\)', re.MULTILINE)
 _EACH_BY_ITSELF = {"gitserver"}
 _PROCESSES_FOR_A_SINGLE_ONE = 3
 """Of so many processes one begins with tests that have no group."""

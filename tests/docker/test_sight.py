@@ -17,6 +17,8 @@ from sandbox.engine.container_types import ProbeContainer
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ProbeLevel, Verdict
 
+pytestmark = pytest.mark.xdist_group("sight")  # it takes longest to load an engine's images
+
 PROFILE = """
 label = "small"
 image = "space-sandbox/base:latest"
@@ -86,7 +88,6 @@ def test_engine_that_does_not_see_the_home_is_named_by_doctor_and_by_a_run(tmp_p
     assert "sandbox doctor" in ended.hint
 
 
-@pytest.mark.xdist_group("sight")  # one engine: it takes longest to load its images
 @pytest.mark.parametrize(
     ("worktree", "level"), [("overlay", ProbeLevel.FAIL), ("plain", ProbeLevel.OK)], ids=["mounted", "not mounted"]
 )

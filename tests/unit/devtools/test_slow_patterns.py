@@ -14,10 +14,9 @@ BOUNDED = {
 }
 """Patterns that grow as the square of what they read, with what keeps that short."""
 
-_TOGETHER = pytest.mark.xdist_group("patterns")  # they are recorded once for each process of the suite
+pytestmark = pytest.mark.xdist_group("patterns")  # they are recorded once
 
 
-@_TOGETHER
 @pytest.mark.slow
 def test_s188_no_pattern_takes_long_for_a_long_text() -> None:
     patterns = list(find_patterns())
@@ -50,14 +49,12 @@ UNTRIED = {
 """Functions that make patterns of what they are given, so none of these is tried, with why they are linear."""
 
 
-@_TOGETHER
 @pytest.mark.slow
 def test_s188_each_pattern_is_tried_or_is_one_that_is_known() -> None:
     """A place without a function is a pattern of a module that was not found."""
     assert find_untried() == UNTRIED.keys()
 
 
-@_TOGETHER
 @pytest.mark.slow
 def test_patterns_are_found_wherever_a_module_keeps_them_and_with_their_flags() -> None:
     """In objects of a tuple, in a dict, of an f-string, of literals in a function, and of a table that is made late."""

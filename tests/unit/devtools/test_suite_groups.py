@@ -31,6 +31,14 @@ def test_a_module_says_its_group(name: str, group: str) -> None:
     assert find_group(E2E / name) == group
 
 
+def test_each_mark_of_a_group_has_an_effect() -> None:
+    """One of a single test, or one that is made elsewhere, has none."""
+    modules = [path for path in E2E.parent.rglob("test_*.py") if path != Path(__file__)]
+    marked = [path for path in modules if "mark.xdist_group(" in path.read_text()]
+    assert len(marked) > 40
+    assert [path.name for path in marked if not find_group(path)] == []
+
+
 MODULE = """
 import os
 import pathlib
