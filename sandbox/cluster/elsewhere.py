@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -95,6 +95,13 @@ def require_task_of_packages(owner: str) -> None:
             hint="Name a task: its worker fetches them. Or use a home without the setting cluster.address.",
             reason="not_on_cluster",
         )
+
+
+def bind_state(arguments: Mapping[str, Any], expected_tree: str | None) -> dict[str, Any]:
+    """The arguments of an operation, with the state that was approved, if there is one. A worker of an earlier version,
+    which would not compare it, does not know the argument, and refuses the operation.
+    """
+    return dict(arguments) if expected_tree is None else {**arguments, "expected_tree": expected_tree}
 
 
 def encode(content: str | bytes) -> str:

@@ -23,6 +23,7 @@ from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.models.task_look import Places
 from sandbox.workbench import ExploreOptions, VerifyOptions, Watch
 from sandbox.workbench.approvals.question import CLEANING, COMMITTING
+from sandbox.workbench.tasks.snapshots import ForkRequest
 
 Perform = Callable[[Workbench, str, Any, Watch], Any]
 """Called with the controller, the task's id, the arguments, and what may cancel the operation."""
@@ -107,10 +108,11 @@ class CheckArguments(Model):
     check_ids: Annotated[Sequence[str], Field(min_length=1)]
     runtime: str | None = None
     arguments: Sequence[str] = ()
+    expected_tree: str | None = None
 
 
 class VerifyArguments(Model):
-    """As `VerifyOptions`, but for those of `run`."""
+    """As `VerifyOptions`, but for those of `run`, and `expected_tree` as `Workbench.verify`."""
 
     cache: bool = True
     jobs: int = 1
@@ -121,6 +123,10 @@ class VerifyArguments(Model):
     against: str | None = None
     repeat: int = 1
     shuffle: int | None = None
+    expected_tree: str | None = None
+
+    def choose_options(self) -> VerifyOptions:
+        return VerifyOptions(**self.model_dump(exclude={"expected_tree"}))
 
 
 class LookArguments(Model):
@@ -157,6 +163,7 @@ class ExploreArguments(Model):
     jobs: int = 2
     restore: bool = True
     expected_hashes: Mapping[str, Sha256 | None] | None = None
+    expected_tree: str | None = None
 
 
 class SnapshotArguments(Model):
@@ -212,6 +219,7 @@ class ForkArguments(Model):
     prompt: str | None = None
     with_artifacts: bool = False
     options: TaskOptions | None = None
+    expected_tree: str | None = None
 
 
 class CommitArguments(Model):
@@ -299,20 +307,27 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     OperationName.CHECK: OperationRow(
         CheckArguments,
         lambda bench, task, a, watch: bench.run_checks(
-            task, a.check_ids, watch, runtime=a.runtime, arguments=a.arguments
+            task, a.check_ids, watch, runtime=a.runtime, arguments=a.arguments, expected_tree=a.expected_tree
         ),
     ),
     OperationName.VERIFY: OperationRow(
-        VerifyArguments, lambda bench, task, a, watch: bench.verify(task, watch, VerifyOptions(**a.model_dump()))
+        VerifyArguments,
+        lambda bench, task, a, watch: bench.verify(task, watch, a.choose_options(), expected_tree=a.expected_tree),
     ),
     OperationName.EXPLORE: OperationRow(
         ExploreArguments,
         lambda bench, task, a, watch: bench.explore(
-            task, a.patches, a.task_ids, watch, ExploreOptions(a.jobs, a.restore, a.expected_hashes)
+            task,
+            a.patches,
+            a.task_ids,
+            watch,
+            ExploreOptions(a.jobs, a.restore, a.expected_hashes),
+            expected_tree=a.expected_tree,
         ),
     ),
     OperationName.CANDIDATE: OperationRow(
-        VerifyArguments, lambda bench, task, a, watch: bench.candidate(task, watch, VerifyOptions(**a.model_dump()))
+        VerifyArguments,
+        lambda bench, task, a, watch: bench.candidate(task, watch, a.choose_options(), expected_tree=a.expected_tree),
     ),
     OperationName.SNAPSHOT: OperationRow(SnapshotArguments, lambda bench, task, a, _: bench.snapshot(task, a.label)),
     OperationName.LIST_SNAPSHOTS: OperationRow(
@@ -347,7 +362,7 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
     OperationName.FORK: OperationRow(
         ForkArguments,
         lambda bench, task, a, _: bench.fork_named_task(
-            task, a.fork_id, a.snapshot, a.prompt, with_artifacts=a.with_artifacts, options=a.options
+            task, ForkRequest(a.snapshot, a.prompt, a.with_artifacts, a.fork_id, a.options, a.expected_tree)
         ),
     ),
     OperationName.COMMIT: OperationRow(

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.cluster.elsewhere import elsewhere, encode, not_on_cluster_error, on_workers_only
+from sandbox.cluster.elsewhere import bind_state, elsewhere, encode, not_on_cluster_error, on_workers_only
 from sandbox.cluster.operation_table import VerifyArguments
 from sandbox.cluster.remote_progress import RemoteProgress
 from sandbox.cluster.remote_runs import RemoteRuns, list_explored
@@ -54,9 +54,10 @@ class RemoteChecks(RemoteRuns):
         *,
         runtime: str | None = None,
         arguments: Sequence[str] = (),
+        expected_tree: str | None = None,
     ) -> tuple[CheckRun, ...]:
         """As in `Workbench`; their output comes late, and of much output the end."""
-        wanted = _describe_checks(check_ids, runtime, arguments)
+        wanted = bind_state(_describe_checks(check_ids, runtime, arguments), expected_tree)
         with self._progress(task_id, watch) as finish:
             found = self._asked.ask(task_id, OperationName.CHECK, wanted, tuple[CheckRun, ...], _find_cancelled(watch))
             finish(found)
@@ -74,14 +75,21 @@ class RemoteChecks(RemoteRuns):
         expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As in `Workbench`. The run continues when this process ends."""
-        _require_no_tree(task_id, expected_tree)
-        wanted = _describe_checks(check_ids, runtime, arguments)
+        wanted = bind_state(_describe_checks(check_ids, runtime, arguments), expected_tree)
         return self._start(task_id, "check", wanted, watch, tuple(check_ids))
 
     @elsewhere
-    def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
+    def verify(
+        self,
+        task_id: str,
+        watch: Watch | None = None,
+        options: VerifyOptions | None = None,
+        *,
+        expected_tree: str | None = None,
+    ) -> Verification:
         """As in `Workbench`, with output as of `run_checks`. `against`: a task is one on the same worker."""
-        return self._ask_to_verify(task_id, OperationName.VERIFY, options, watch)
+        wanted = bind_state(_choose_options(task_id, options), expected_tree)
+        return self._ask_to_verify(task_id, OperationName.VERIFY, wanted, watch)
 
     @elsewhere
     def start_verify(
@@ -93,15 +101,21 @@ class RemoteChecks(RemoteRuns):
         expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As `verify`, without waiting."""
-        _require_no_tree(task_id, expected_tree)
-        return self._start(task_id, "verify", _choose_options(task_id, options), watch)
+        wanted = bind_state(_choose_options(task_id, options), expected_tree)
+        return self._start(task_id, "verify", wanted, watch)
 
     @elsewhere
     def candidate(
-        self, owner_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+        self,
+        owner_id: str,
+        watch: Watch | None = None,
+        options: VerifyOptions | None = None,
+        *,
+        expected_tree: str | None = None,
     ) -> Verification:
         """As `verify`."""
-        return self._ask_to_verify(owner_id, OperationName.CANDIDATE, options, watch)
+        wanted = bind_state(_choose_options(owner_id, options), expected_tree)
+        return self._ask_to_verify(owner_id, OperationName.CANDIDATE, wanted, watch)
 
     @elsewhere
     def start_candidate(
@@ -113,8 +127,8 @@ class RemoteChecks(RemoteRuns):
         expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As `candidate`, without waiting."""
-        _require_no_tree(task_id, expected_tree)
-        return self._start(task_id, "candidate", _choose_options(task_id, options), watch)
+        wanted = bind_state(_choose_options(task_id, options), expected_tree)
+        return self._start(task_id, "candidate", wanted, watch)
 
     @elsewhere
     def explore(
@@ -124,9 +138,12 @@ class RemoteChecks(RemoteRuns):
         task_ids: Sequence[str] = (),
         watch: Watch | None = None,
         options: ExploreOptions | None = None,
+        *,
+        expected_tree: str | None = None,
     ) -> Exploration:
         """As in `Workbench`, without output while the checks run. Tasks are those on the same worker, as forks are."""
-        wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
+        ways = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
+        wanted = bind_state(ways, expected_tree)
         found = self._asked.ask(task_id, OperationName.EXPLORE, wanted, Exploration, _find_cancelled(watch))
         placed_tasks.note_runs(self._services.home, task_id, list_explored(found))
         placed_tasks.note_snapshots(self._services.home, task_id, [way.snapshot for way in found.ways if way.snapshot])
@@ -144,9 +161,8 @@ class RemoteChecks(RemoteRuns):
         expected_tree: str | None = None,
     ) -> BackgroundRun:
         """As `explore`, without waiting."""
-        _require_no_tree(task_id, expected_tree)
-        wanted = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
-        return self._start(task_id, "explore", wanted, watch)
+        ways = _describe_exploration(patches or {}, task_ids, options or ExploreOptions())
+        return self._start(task_id, "explore", bind_state(ways, expected_tree), watch)
 
     @elsewhere
     def stop_checks(self, task_id: str) -> StopResult:
@@ -241,11 +257,10 @@ class RemoteChecks(RemoteRuns):
             progress.end()
 
     def _ask_to_verify(
-        self, task_id: str, name: OperationName, options: VerifyOptions | None, watch: Watch | None
+        self, task_id: str, name: OperationName, wanted: Mapping[str, Any], watch: Watch | None
     ) -> Verification:
         with self._progress(task_id, watch) as finish:
-            chosen = _choose_options(task_id, options)
-            found = self._asked.ask(task_id, name, chosen, Verification, _find_cancelled(watch))
+            found = self._asked.ask(task_id, name, wanted, Verification, _find_cancelled(watch))
             finish(found.runs)
         self._note_runs(task_id, found.runs)
         return found
@@ -270,15 +285,6 @@ class RemoteChecks(RemoteRuns):
             self._cancellations[run.run_id] = cancelled
         self._asked.start(run, arguments)
         return BackgroundRun(**run.model_dump(exclude={"schema_version"}), state="running", elapsed_s=0.0)
-
-
-def _require_no_tree(task_id: str, expected_tree: str | None) -> None:
-    """No call of an agent has one: what a person is asked about a task of the cluster is in its arguments.
-
-    Raises: `invalid_input`.
-    """
-    if expected_tree is not None:
-        raise not_on_cluster_error("a run on an expected tree", task_id)
 
 
 def _find_cancelled(watch: Watch | None) -> Callable[[], bool] | None:

@@ -18,13 +18,14 @@ from sandbox.workbench.approvals.question import (
     CLEANING,
     CLOSING,
     COMMITTING,
+    FORKING,
     OF_CLUSTER,
     PREPARING,
     PROMOTING,
     SENDING,
 )
 from sandbox.workbench.delivery.follow import FollowOptions, ignore_status, poll_until_final, transient_error
-from sandbox.workbench.tasks.approved_state import require_approved
+from sandbox.workbench.tasks.approved_state import add_choice, require_approved
 
 if TYPE_CHECKING:
     from sandbox.approvals import AgentCall
@@ -32,7 +33,20 @@ if TYPE_CHECKING:
 _TRANSIENT = frozenset({ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT})
 """The forge or the cluster does not answer just now."""
 
-_COMPARED = frozenset({COMMITTING, CLOSING, "space_repo_restore", "space_repo_sync", "space_repo_checkout"})
+COMPARED = frozenset(
+    {
+        COMMITTING,
+        CLOSING,
+        FORKING,
+        "space_repo_restore",
+        "space_repo_sync",
+        "space_repo_checkout",
+        "space_repo_run_check",
+        "space_repo_verify",
+        "space_repo_explore",
+        "space_repo_candidate",
+    }
+)
 """Tools of which the worker compares the files with those that were approved, under its lock."""
 
 _OLD_WORKER = "its worker is of an earlier version, and does not compare the files with these when it acts"
@@ -142,16 +156,21 @@ class RemoteDelivery(RemoteFiles):
         rest = {name: value for name, value in arguments.items() if name != "task_id"}
         if (inherited := self.inherited_profile(tool, arguments)) is not None:
             rest |= {"profile": inherited, "repo_id": self.task(task_id).repo_id}
-        bound = self._find_files_state(task_id) if tool in _COMPARED else None
+        is_compared = tool in COMPARED and not (tool == FORKING and rest.get("snapshot") is not None)
+        bound = self._find_files_state(task_id) if is_compared else None
         commit, uncommitted = self._describe_state(tool, task_id) if bound is None else _show(bound.status)
         shown = {OF_CLUSTER: task_id, "commit": commit, "uncommitted": uncommitted}
-        if bound is None and tool in _COMPARED:
+        if bound is None and is_compared:
             shown["not_compared"] = _OLD_WORKER
         call = super().approval_call(tool, rest)
-        state = call.state if bound is None else bound.state
+        state = bound.state if bound is not None else ""
         if tool == CLEANING:
             state = self._find_clean_state(task_id, commit, rest.get("without"))
-        return replace(call, arguments={**rest, **shown}, state=commit if tool == PREPARING else state)
+        elif tool == PREPARING:
+            state = commit
+        elif call.state:  # of a choice of a profile, which is one of this home
+            state = add_choice(state, call.state)
+        return replace(call, arguments={**rest, **shown}, state=state)
 
     def needs_no_question(self, call: AgentCall) -> bool:
         """As in `Workbench`. The controller that publishes asks about a push of a task of the cluster."""

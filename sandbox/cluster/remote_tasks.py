@@ -10,7 +10,7 @@ from sandbox.cluster.answers import unreadable_answer_error
 from sandbox.cluster.asked_operations import read_value
 from sandbox.cluster.connecting import find_requirements
 from sandbox.cluster.dispatcher import PlacementTerms, draw_task_id
-from sandbox.cluster.elsewhere import TasksElsewhere, elsewhere, not_on_cluster_error
+from sandbox.cluster.elsewhere import TasksElsewhere, bind_state, elsewhere, not_on_cluster_error
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.models import (
     CheckoutResult,
@@ -31,6 +31,7 @@ from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.store import placed_tasks, terminal_task
 from sandbox.store.task_table import TaskRow
 from sandbox.workbench.approvals.question import CREATING, FORKING
+from sandbox.workbench.tasks.approved_state import is_choice_alone
 from sandbox.workbench.tasks.branch_names import require_branch_words
 
 
@@ -219,11 +220,11 @@ class RemoteTasks(TasksElsewhere):
         with_artifacts: bool = False,
         expected_tree: str | None = None,
     ) -> Task:
-        """As in `Workbench`, on the worker that has the task. After an interrupt as `create_task`. `expected_tree`: not
-        compared: of an agent's call it is about the profile, and the files are among the call's arguments.
-        """
+        """As in `Workbench`, on the worker that has the task. After an interrupt as `create_task`."""
+        if expected_tree is not None and is_choice_alone(expected_tree):
+            expected_tree = None  # its worker is of an earlier version
         wanted = {"snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
-        return self._make_fork(task_id, wanted)
+        return self._make_fork(task_id, bind_state(wanted, expected_tree))
 
     def inherited_profile(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
         """As in `Workbench`: of a task of the cluster as it was when this home placed it. Raises: also `invalid_input`
@@ -281,9 +282,7 @@ class RemoteTasks(TasksElsewhere):
         self, task_id: str, *, delete_worktree: bool = False, discard: bool = False, expected_tree: str | None = None
     ) -> Task:
         """As in `Workbench`. Its checks are not stopped first: it waits for them."""
-        arguments: dict[str, Any] = {"delete_worktree": delete_worktree, "discard": discard}
-        if expected_tree is not None:  # a worker of an earlier version does not know it, and refuses
-            arguments["expected_tree"] = expected_tree
+        arguments = bind_state({"delete_worktree": delete_worktree, "discard": discard}, expected_tree)
         closed = self._asked.ask(task_id, OperationName.CLOSE, arguments, Task)
         placed_tasks.forget_placed_task(self._services.home, task_id)
         return closed.model_copy(update={"worktree_path": None})

@@ -14,9 +14,10 @@ class ExploredWay(SparseModel):
 
     `snapshot`, `tree`: its whole state, kept as a snapshot of the task. `verdicts`, `runs`: by check; a check that
     requires one that did not pass is missing. `newly_failing`: tests that fail, and did not on the task's own state,
-    the first of them in `newly_failing_tests`; a check without results of tests counts as one test. `failing`: all
-    tests that fail. `missing`: tests that passed there, and that a check which passed here no longer has.
-    `wall_time_s`, `memory_peak_bytes`: sum and maximum over its runs, also of cached ones.
+    the first of them in `newly_failing_tests`; a check without results of tests counts as one test, and one of which
+    not all tests are known, here or there, as one more unless it passes here. `failing`: all tests that fail.
+    `missing`: tests that passed there, and that a check which passed here no longer has. `wall_time_s`,
+    `memory_peak_bytes`: sum and maximum over its runs, also of cached ones.
     """
 
     name: str
@@ -42,7 +43,8 @@ class Exploration(Model):
     """The answer of `explore`. `ways`: the best first. `base_tree`: the task's state that they are compared with.
 
     `winner`: the best way that breaks no test; None if there is none. `restored`: the task has its state now; if not,
-    `note` says why. It also names checks that did not end by themselves on the task's own state.
+    `note` says why. It also names checks that did not end by themselves on the task's own state, or failed there with
+    tests that are not known.
     """
 
     task_id: TaskId

@@ -129,6 +129,7 @@ if TYPE_CHECKING:
     from sandbox.workbench import home_operations
     from sandbox.workbench.checks.explore import ExploreRequest
     from sandbox.workbench.checks.task_checks import TaskRun
+    from sandbox.workbench.tasks.snapshots import ForkRequest
     from sandbox.workspaces import registry as workspace_registry
     from sandbox.workspaces.workspace import Workspace
 else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
@@ -729,17 +730,19 @@ class Workbench:
         *,
         runtime: str | None = None,
         arguments: Sequence[str] = (),
+        expected_tree: str | None = None,
     ) -> tuple[CheckRun, ...]:
         """Run checks in the task's worktree, after the checks they require.
 
         `runtime`: engine runtime, instead of the profile's and the settings'. `arguments`: for the only named check, to
-        run a part of it, as its `parameters` allow. Raises: `not_found` for the task or a check; `invalid_input` when
-        there is no check to run, and for arguments that it does not take; `conflict` for a closed task or while another
-        operation holds it; `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a
-        check's directory; `unsafe_repository` for a changed `.git` file; `quota_exceeded`.
+        run a part of it, as its `parameters` allow. `expected_tree`: refuse if the working state is a different tree.
+        Raises: `not_found` for the task or a check; `invalid_input` when there is no check to run, and for arguments
+        that it does not take; `conflict` for another working state, a closed task or while another operation holds it;
+        `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's directory;
+        `unsafe_repository` for a changed `.git` file; `quota_exceeded`.
         """
         with use.stop.stoppable(self._services.home, task_id, watch or Watch()) as heard:
-            wanted = use.task_checks.TaskRun(arguments=arguments)
+            wanted = use.task_checks.TaskRun(arguments=arguments, expected_tree=expected_tree)
             return self._run_checks(task_id, check_ids, heard, self._services.with_runtime(runtime), wanted)
 
     def _run_checks(
@@ -849,16 +852,24 @@ class Workbench:
         with use.journaling.record_operation(self._services, task_id, "stop", {}) as done:
             return done(use.stop.stop_checks(self._services, task_id))
 
-    def verify(self, task_id: str, watch: Watch | None = None, options: VerifyOptions | None = None) -> Verification:
+    def verify(
+        self,
+        task_id: str,
+        watch: Watch | None = None,
+        options: VerifyOptions | None = None,
+        *,
+        expected_tree: str | None = None,
+    ) -> Verification:
         """Run all checks over the exact committed tree in clean rooms, or answer from cached verdicts.
 
-        With `options.against` they also run on another tree, and both are compared. Raises: `not_found`, also for
-        `against`; `conflict` for a closed task; `invalid_input` when there is no check to run, or none to shuffle;
-        `engine_unavailable`, `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's directory;
-        `unsafe_repository`; `quota_exceeded`.
+        With `options.against` they also run on another tree, and both are compared. `expected_tree`: refuse if the
+        working state is a different tree. Raises: `not_found`, also for `against`; `conflict` for another working state
+        or a closed task; `invalid_input` when there is no check to run, or none to shuffle; `engine_unavailable`,
+        `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's directory; `unsafe_repository`;
+        `quota_exceeded`.
         """
         with use.stop.stoppable(self._services.home, task_id, watch or Watch()) as heard:
-            return self._verify(task_id, heard, options or VerifyOptions())
+            return self._verify(task_id, heard, options or VerifyOptions(), expected_tree)
 
     def explore(
         self,
@@ -867,17 +878,20 @@ class Workbench:
         task_ids: Sequence[str] = (),
         watch: Watch | None = None,
         options: ExploreOptions | None = None,
+        *,
+        expected_tree: str | None = None,
     ) -> Exploration:
         """Try several ways to change a task, verify each in clean rooms, rank them, and give the task the state of the
         best one that breaks no test. Every way is kept as a snapshot of the task.
 
         `patches`: unified diffs by name, for the working state. `task_ids`: tasks of the same repository and base.
-        Raises: as `snapshot` and `verify`; `not_found` for a task; `invalid_input` for no way, too many ways, or a task
-        of another repository or base.
+        `expected_tree`: refuse (`conflict`) if the working state is a different tree. Raises: as `snapshot` and
+        `verify`; `not_found` for a task; `invalid_input` for no way, too many ways, or a task of another repository or
+        base.
         """
         asked = self._ask_to_explore(patches or {}, task_ids, options or ExploreOptions())
         with use.stop.stoppable(self._services.home, task_id, watch or Watch()) as heard:
-            return self._explore(task_id, heard, asked)
+            return self._explore(task_id, heard, asked, expected_tree)
 
     def start_exploration(
         self,
@@ -923,20 +937,26 @@ class Workbench:
             return done(use.verify.verify(services, task_id, watch, options, expected_tree))
 
     def candidate(
-        self, owner_id: str, watch: Watch | None = None, options: VerifyOptions | None = None
+        self,
+        owner_id: str,
+        watch: Watch | None = None,
+        options: VerifyOptions | None = None,
+        *,
+        expected_tree: str | None = None,
     ) -> Verification:
         """Build, launch and probe the application of a task's last commit, or of a repository's default branch, in one
         clean room, as `[launch]` of its profile says; or answer from cached verdicts.
 
-        Raises: as `verify`; `invalid_input` for a profile without `[launch]`.
+        `expected_tree`: as for `verify`; of a repository always `not_found`, for it has no working state. Raises: as
+        `verify`; `invalid_input` for a profile without `[launch]`.
         """
         how = options or VerifyOptions()
         if not owner_id.startswith("task-"):
             return home_operations.launch_candidate(
-                self._services.with_runtime(how.runtime), owner_id, watch or Watch(), how
+                self._services.with_runtime(how.runtime), owner_id, watch or Watch(), how, expected_tree
             )
         with use.stop.stoppable(self._services.home, owner_id, watch or Watch()) as heard:
-            return self._candidate(owner_id, heard, how)
+            return self._candidate(owner_id, heard, how, expected_tree)
 
     def _candidate(
         self, task_id: str, watch: Watch, options: VerifyOptions, expected_tree: str | None = None
@@ -1360,28 +1380,22 @@ class Workbench:
             wanted = use.snapshots.ForkRequest(snapshot, prompt, with_artifacts, expected_tree=expected_tree)
             return done(use.snapshots.fork_task(self._services, task_id, wanted))
 
-    def fork_named_task(
-        self,
-        task_id: str,
-        fork_id: str,
-        snapshot: str | None = None,
-        prompt: str | None = None,
-        *,
-        with_artifacts: bool = False,
-        options: TaskOptions | None = None,
-    ) -> Task:
-        """As `fork_task`, under an id that was drawn elsewhere, by the caller of a dispatcher. `options`: instead of
-        those of the task.
+    def fork_named_task(self, task_id: str, wanted: ForkRequest) -> Task:
+        """As `fork_task`, under an id that was drawn elsewhere, by the caller of a dispatcher: `wanted.new_id`.
+        `wanted.options`: instead of those of the task.
 
         Raises: as `fork_task`; `not_found` for the profile; `conflict` if there is a task of this id.
         """
-        arguments: dict[str, object] = {"snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
-        if options is not None:
-            arguments |= options.model_dump(exclude_defaults=True)
+        arguments: dict[str, object] = {
+            "snapshot": wanted.snapshot,
+            "prompt": wanted.prompt,
+            "with_artifacts": wanted.with_artifacts,
+        }
+        if wanted.options is not None:
+            arguments |= wanted.options.model_dump(exclude_defaults=True)
         with use.journaling.record_operation(
-            self._services, task_id, "fork", arguments, names=[fork_id, snapshot or ""]
+            self._services, task_id, "fork", arguments, names=[wanted.new_id, wanted.snapshot or ""]
         ) as done:
-            wanted = use.snapshots.ForkRequest(snapshot, prompt, with_artifacts, fork_id, options)
             return done(use.hub.fork_named_task(self._services, task_id, wanted))
 
     def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:

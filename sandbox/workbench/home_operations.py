@@ -216,10 +216,12 @@ def run(
     return result
 
 
-def launch_candidate(services: Services, repo_id: str, watch: Watch, options: VerifyOptions) -> Verification:
-    """As `candidate.launch_candidate`, for a repository."""
+def launch_candidate(
+    services: Services, repo_id: str, watch: Watch, options: VerifyOptions, expected_tree: str | None = None
+) -> Verification:
+    """As `candidate.launch_candidate`, for a repository. Raises: also `not_found` for an expected tree."""
     with record_home_operation(services, "candidate", {"repo_id": repo_id}, names=[repo_id]) as operation:
-        return operation(use.launch_candidate.launch_candidate(services, repo_id, watch, options))
+        return operation(use.launch_candidate.launch_candidate(services, repo_id, watch, options, expected_tree))
 
 
 def record_layers_build(

@@ -34,7 +34,13 @@ from sandbox.workbench.delivery.intermediate_files import find_intermediate_path
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import lifecycle, status
-from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_record, describe_repository, join_state
+from sandbox.workbench.tasks.approved_state import (
+    ASK_AGAIN,
+    describe_record,
+    describe_repository,
+    find_choice,
+    join_state,
+)
 from sandbox.workbench.tasks.left_out_paths import find_clean_state
 from sandbox.workbench.tasks.lifecycle import compare_task
 
@@ -194,8 +200,9 @@ def build_question(services: Services, call: AgentCall) -> tuple[str, ...]:
 
 
 def _describe_target(call: AgentCall, target: Target) -> Sequence[str]:
-    """Raises: `conflict`."""
-    if call.state != target.state:
+    """Of a task of a cluster only the choice of a profile is looked at here. Raises: `conflict`."""
+    state = find_choice(call.state) if OF_CLUSTER in call.arguments else call.state
+    if state != target.state:
         raise SandboxError(
             ErrorCode.CONFLICT, f"What {call.tool} would act on changed while a person was to be asked", hint=ASK_AGAIN
         )

@@ -19,9 +19,10 @@ from sandbox.files.tree import sha256_of
 from sandbox.git.diff import compare_trees
 from sandbox.git.objects import tree_of
 from sandbox.git.process import Git
-from sandbox.models import Check, CheckRun, Exploration, ExploredWay, Repository, Snapshot, Task, TestOutcome, Verdict
+from sandbox.models import Check, CheckRun, Exploration, ExploredWay, Repository, Snapshot, Task, Verdict
 from sandbox.profiles import Profile
 from sandbox.store import runs as stored_runs
+from sandbox.store.home import Home
 from sandbox.store.records import find_task
 from sandbox.store.result_files import open_test_results, parse_result
 from sandbox.workbench.checks.callbacks import Watch
@@ -212,23 +213,26 @@ def _read_outcomes(question: _Exploring, runs: Sequence[CheckRun]) -> dict[str, 
     """By check. A check without a run has no verdict."""
     by_check = {run.check_id: run for run in runs}
     return {
-        check.id: CheckOutcome(run.verdict, _read_tests(question, run)) if (run := by_check.get(check.id))
-        else CheckOutcome(None)
+        check.id: read_outcome(question.services.home, run) if (run := by_check.get(check.id)) else CheckOutcome(None)
         for check in question.checks
-    }  # fmt: skip
+    }
 
 
-def _read_tests(question: _Exploring, run: CheckRun) -> dict[str, TestOutcome] | None:
-    home = question.services.home
+def read_outcome(home: Home, run: CheckRun) -> CheckOutcome:
+    """What a run said of each test. Results that are gone, damaged, or were lost as they were read are not complete, as
+    for a comparison (`compared_sides`).
+    """
+    without = CheckOutcome(run.verdict, None, complete=run.report is None and not run.results_lost)
     try:
         owner = stored_runs.find_owner(home, run.run_id)  # a cached verdict may be of another task
         with open_test_results(home, owner, run.run_id) as found:
             if found is None:
-                return None
-            results = [parse_result(line) for line in found.lines]
+                return without
+            results = combine_results(parse_result(line) for line in found.lines)
+            is_complete = found.complete or not found.compared
+            return CheckOutcome(run.verdict, results, complete=is_complete and not run.results_lost)
     except SandboxError:  # pruned, or damaged: the verdict is there
-        return None
-    return combine_results(results)
+        return without
 
 
 def _describe(

@@ -9,16 +9,21 @@ from sandbox.models import ExploredWay, TestOutcome, TestResult, Verdict
 
 BAD_OUTCOMES = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
 
+UNKNOWN_TESTS = "not all of its tests are known"
+
 _OWN_ENDS = frozenset({Verdict.PASSED, Verdict.FAILED, None})
 """Of checks that ended by themselves, or were not run because one that they require failed."""
 
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """What a check said on one state. `tests`: by name; None if it reports none. `verdict`: None if it did not run."""
+    """What a check said on one state. `tests`: by name; None if it reports none. `verdict`: None if it did not run.
+    `complete`: whether all of its tests are known.
+    """
 
     verdict: Verdict | None
     tests: Mapping[str, TestOutcome] | None = None
+    complete: bool = True
 
     @property
     def passed(self) -> bool:
@@ -62,7 +67,8 @@ class OutcomeDifference:
 def compare_outcomes(before: Outcomes, after: Outcomes) -> OutcomeDifference:
     """What a change did to the tests. A test that passed, and has no result because its check does not pass now, fails:
     a change that breaks the build breaks every test. What was stopped before, or did not run because of that, was not
-    seen to fail: if it fails now, it fails newly.
+    seen to fail: if it fails now, it fails newly. A check that does not pass, and of which not all tests are known on
+    both sides, may hide a failure: it fails newly, once more.
     """
     failing, lost = set[str](), set[str]()
     failed_before = {name for check_id, outcome in before.items() for name in outcome.failing(check_id)}
@@ -76,12 +82,27 @@ def compare_outcomes(before: Outcomes, after: Outcomes) -> OutcomeDifference:
             lost |= gone
         else:
             bad |= gone
+            bad |= _find_unknown(check_id, before.get(check_id), outcome)
         failing |= bad
     return OutcomeDifference(tuple(sorted(failing - failed_before)), len(failing), len(lost))
 
 
+def _find_unknown(check_id: str, before: CheckOutcome | None, after: CheckOutcome) -> set[str]:
+    """What stands for the failures that may be missing from either side; empty if none can be."""
+    is_complete = after.complete and (before is None or before.complete)
+    return set() if is_complete else {f"{check_id} ({UNKNOWN_TESTS})"}
+
+
 def describe_base(before: Outcomes) -> str:
-    """What of the task's own state is no good measure, because it did not end by itself; '' if all of it is."""
+    """What of the task's own state is no good measure, because it did not end by itself, or failed with tests that are
+    not known; '' if all of it is.
+    """
+    unknown = [check_id for check_id, outcome in before.items() if not (outcome.passed or outcome.complete)]
+    said = f"of the task's own state, not all tests of {', '.join(unknown)} are known: a way is good only if it passes"
+    return "; ".join(filter(None, (_describe_cut(before), said if unknown else "")))
+
+
+def _describe_cut(before: Outcomes) -> str:
     cut = {check_id: outcome.verdict for check_id, outcome in before.items() if outcome.verdict not in _OWN_ENDS}
     if not cut:
         return ""

@@ -21,6 +21,9 @@ from sandbox.store.records import find_repository, find_task
 Facts = Mapping[str, str | bool | None]
 
 ASK_AGAIN = "Make the call again: a person is then asked about the state of now."
+PROFILE_CHOICE = "profile_choice"
+"""The fact that has the state of a choice of a profile, which is one of profiles and not of the task."""
+
 _SHOWN_CHARS = 200
 _MOST_CHARS = 64 * 1024
 """Of a state. Two branches and a remote at their longest have less than half of it."""
@@ -59,6 +62,23 @@ def describe_repository(repository: Repository) -> Facts:
 def join_state(target: str, facts: Facts) -> str:
     """The text that is approved. `target`: the id of a commit or tree."""
     return f"{target} {json.dumps(facts, sort_keys=True, separators=(',', ':'))}"
+
+
+def add_choice(state: str, choice: str) -> str:
+    """A state of a task, or an empty one, with the state of a choice of a profile. Raises: `invalid_input`."""
+    target, facts = _split_state(state)
+    return join_state(target, {**facts, PROFILE_CHOICE: choice})
+
+
+def find_choice(state: str) -> str:
+    """The state of a choice of a profile in a state; empty without one. Raises: `invalid_input`."""
+    return str(_split_state(state)[1].get(PROFILE_CHOICE) or "")
+
+
+def is_choice_alone(state: str) -> bool:
+    """Whether a state says nothing of a task, but which profile was chosen. Raises: `invalid_input`."""
+    target, facts = _split_state(state)
+    return not target and facts.keys() == {PROFILE_CHOICE}
 
 
 def require_approved_state(what: str, target: str, approved: str | None, find_facts: Callable[[Facts], Facts]) -> None:

@@ -25,7 +25,13 @@ from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.guest_accounts import Owner, release_user
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.tasks.approved_state import Facts, describe_record, join_state, require_approved_state
+from sandbox.workbench.tasks.approved_state import (
+    PROFILE_CHOICE,
+    Facts,
+    describe_record,
+    join_state,
+    require_approved_state,
+)
 from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch, require_branch_words
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.only_copies import WorkRef
@@ -332,10 +338,6 @@ def _open_base(services: Services, task: Task, without: Sequence[str], known: Ta
             ErrorCode.CONFLICT, f"{task.id} was moved to another base meanwhile", hint="Repeat the operation."
         )
     return known.git, known_rules.rules_of_facts(home, policies, task, known.facts, without)
-
-
-PROFILE_CHOICE = "profile_choice"
-"""A fact of the state: the digest of what a chosen profile changes."""
 
 
 def find_working_state(services: Services, opened: TaskComparison, profile_choice: str = "") -> str:

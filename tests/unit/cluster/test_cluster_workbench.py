@@ -470,7 +470,8 @@ def test_n09_a_profile_that_a_task_of_the_cluster_hands_on_is_asked_about(upstre
         save_placed_task(home, task)
     kept = f"snap-{13 * '0'}-000000"
     note_snapshots(home, loose.id, [kept])
-    asked.ask.return_value = MagicMock(head_commit="a" * 40, changes=())
+    status = MagicMock(head_commit="a" * 40, changes=())
+    asked.ask.return_value = MagicMock(state="a" * 40, status=status)
     assert workbench.inherited_profile(FORKING, {"task_id": plain.id}) is None
     with refused(ErrorCode.INVALID_INPUT):
         workbench.inherited_profile(FORKING, {"task_id": f"task-{uuid4()}"})

@@ -52,6 +52,17 @@ def test_a_check_without_results_counts_as_one_test() -> None:
     assert (found.newly_failing, found.failing) == (("lint",), 2)
 
 
+@pytest.mark.parametrize(("known_before", "known_after"), [(True, True), (False, True), (True, False)])
+def test_a_check_that_fails_with_tests_that_are_not_known_fails_newly(*, known_before: bool, known_after: bool) -> None:
+    """Control: one that passes does not, for its exit status says so."""
+    before = {"test": CheckOutcome(FAILED, {"a": F, "b": P}, known_before)}
+    found = compare_outcomes(before, {"test": CheckOutcome(FAILED, {"a": F, "b": P}, known_after)})
+    is_known = known_before and known_after
+    assert found.newly_failing == (() if is_known else ("test (not all of its tests are known)",))
+    assert found.failing == (1 if is_known else 2)
+    assert compare_outcomes(before, {"test": CheckOutcome(PASSED, {"a": P, "b": P}, known_after)}).newly_failing == ()
+
+
 def test_what_was_stopped_before_was_not_seen_to_fail() -> None:
     before = {"build": CheckOutcome(Verdict.KILLED), "test": CheckOutcome(None), "lint": CheckOutcome(FAILED)}
     after = {"build": CheckOutcome(PASSED), "test": CheckOutcome(FAILED), "lint": CheckOutcome(FAILED)}
@@ -74,6 +85,13 @@ def test_what_was_stopped_before_was_not_seen_to_fail() -> None:
 def test_a_base_that_is_no_measure_is_named(verdict: Verdict | None, said: str | None) -> None:
     text = describe_base({"build": CheckOutcome(PASSED), "test": CheckOutcome(verdict)})
     assert (said in text) if said else not text
+
+
+def test_a_base_that_failed_with_tests_that_are_not_known_is_named() -> None:
+    """Controls: one that passed, or of which all are known, is not."""
+    text = describe_base({"build": CheckOutcome(PASSED, None, False), "test": CheckOutcome(FAILED, {"a": F}, False)})
+    assert "not all tests of test are known" in text
+    assert not describe_base({"build": CheckOutcome(PASSED, None, False), "test": CheckOutcome(FAILED, {"a": F})})
 
 
 def test_of_several_tests_of_one_name_the_failure_counts() -> None:

@@ -1,0 +1,112 @@
+"""What an exploration says of runs whose results of tests are not all known. The clean rooms are left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.models import CheckRun, Exploration, Report, TestOutcome, TestResult, Verdict
+from sandbox.store.home import Home
+from sandbox.store.records import save_run
+from sandbox.store.result_files import save_test_results
+from sandbox.workbench import ExploreOptions
+from sandbox.workbench.checks import explore
+from sandbox.workbench.checks.ranking import CheckOutcome
+from tests.unit.conftest import Upstream
+from tests.unit.desk import Desk
+from tests.unit.receipt_samples import made_run
+from tests.unit.workbench.checks.test_verify import PROFILE
+
+RUN = "run-" + "0" * 31 + "1"
+PATCH = b"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n"
+RESULTS = [
+    TestResult(test="a", outcome=TestOutcome.FAILED),
+    TestResult(test="b", outcome=TestOutcome.PASSED),
+]
+NAMED = {result.test: result.outcome for result in RESULTS}
+REPORT = Report(tests=2, failures=1, errors=0, skipped=0, failed=())
+
+
+def save(home: Home, owner: str, run: CheckRun, *, complete: bool = True, compared: bool = True) -> None:
+    """A run with its results of tests, if it has a report."""
+    home.logs(owner).mkdir(parents=True, exist_ok=True)
+    save_run(home, owner, run)
+    if run.report is not None:
+        save_test_results(home.logs(owner), run.run_id, "junit", RESULTS, complete=complete, compared=compared)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize(
+    ("complete", "compared", "known"), [(True, True, True), (False, True, False), (False, False, True)]
+)
+def test_results_that_were_lost_are_not_all_that_a_check_said(
+    tmp_path: Path, *, complete: bool, compared: bool, known: bool, is_lost: bool
+) -> None:
+    """As in a comparison: of names that are not compared, the file is never complete."""
+    home = Home(tmp_path)
+    run = made_run("test", Verdict.FAILED, run_id=RUN, report=REPORT, results_lost=is_lost)
+    save(home, "task-1", run, complete=complete, compared=compared)
+    assert explore.read_outcome(home, run) == CheckOutcome(Verdict.FAILED, NAMED, complete=known and not is_lost)
+
+
+@pytest.mark.parametrize(
+    ("report", "is_lost", "complete"),
+    [(None, False, True), (None, True, False), (REPORT, False, False)],
+    ids=["none", "lost", "pruned"],
+)
+def test_a_run_without_results_of_tests_had_none_or_they_are_gone(
+    tmp_path: Path, report: Report | None, complete: bool, *, is_lost: bool
+) -> None:
+    home = Home(tmp_path)
+    run = made_run("test", Verdict.FAILED, run_id=RUN, report=None, results_lost=is_lost)
+    save(home, "task-1", run)
+    found = explore.read_outcome(home, run.model_copy(update={"report": report}))
+    assert found == CheckOutcome(Verdict.FAILED, None, complete=complete)
+
+
+def explored(desk: Desk, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any], after: dict[str, Any]) -> Exploration:
+    """One way, with these fields of the run on the task's own state and of that on the way's."""
+    base = desk.workbench.snapshot(desk.task.id).tree
+
+    def run_in_rooms(_services: object, source: Any, request: Any, *_: object) -> tuple[CheckRun, ...]:
+        number, fields = (0, before) if source.tree == base else (1, after)
+        run = made_run("test", **{"verdict": Verdict.FAILED, "report": REPORT, **fields}, run_id=f"run-{number:032x}")
+        save(Home(desk.home), request.owner, run)
+        return (run,)
+
+    monkeypatch.setattr(explore, "run_in_rooms", run_in_rooms)
+    return desk.workbench.explore(desk.task.id, {"way": PATCH}, options=ExploreOptions(restore=False))
+
+
+@pytest.fixture
+def desk(upstream: Upstream, tmp_path: Path) -> Desk:
+    (tmp_path / "home" / "profiles").mkdir(parents=True)
+    (tmp_path / "home" / "profiles" / "own.toml").write_text(PROFILE)
+    return Desk(upstream, tmp_path / "home")
+
+
+LOST: dict[str, Any] = {"results_lost": True}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(LOST, {}), ({}, LOST), (LOST | {"report": None}, LOST | {"report": None})],
+    ids=["before", "after", "both, and all"],
+)
+def test_a_way_that_fails_does_not_win_by_failures_that_nobody_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    found = explored(desk, monkeypatch, before, after)
+    assert (found.winner, found.ways[0].newly_failing) == (None, 1)
+    assert found.ways[0].newly_failing_tests == ("test (not all of its tests are known)",)
+    assert ("not all tests of test are known" in found.note) is bool(before)
+
+
+@pytest.mark.parametrize("after", [{}, LOST | {"verdict": Verdict.PASSED}], ids=["all known", "passes"])
+def test_a_way_that_fails_as_before_or_passes_wins(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, after: dict[str, Any]
+) -> None:
+    """Controls: the exit status says that a check passed, whatever was lost of its report."""
+    assert explored(desk, monkeypatch, {}, after).winner == "way"
