@@ -12,6 +12,7 @@ import regex
 
 from sandbox.checks.collected import CollectedResults, clip_text
 from sandbox.checks.output_lines import read_lines_of
+from sandbox.checks.reading_memory import LINE_FACTOR, reserve_for_logs
 from sandbox.models import Report, TestFailure
 from sandbox.models.checks import ResultPatterns
 from sandbox.models.test_results import TestResult
@@ -27,6 +28,11 @@ def read_line_results(logs: Sequence[Path], patterns: ResultPatterns, results: C
 
     Lines that cost a pattern too much time make the results incomplete.
     """
+    with reserve_for_logs(logs, LINE_FACTOR):
+        return _match_lines(logs, patterns, results)
+
+
+def _match_lines(logs: Sequence[Path], patterns: ResultPatterns, results: CollectedResults) -> Report | None:
     compiled = [(outcome, regex.compile(text)) for outcome, text in patterns.by_outcome()]
     counts: Counter[TestOutcome] = Counter()
     failed: list[TestFailure] = []
