@@ -2,6 +2,11 @@
 
 Such a request cannot ask a person. It needs what its tool needs: to be offered by this server, and allowed by the
 policy without a question.
+
+The permission is checked when a request or stream begins, and holds until it ends: a controller reads its approval
+policy once (`Policies.approvals`). A changed policy takes effect with the next controller, for which `sandbox mcp` is
+started again and a daemon reloaded. Both end the streams of the controller before it. If a controller ever reads its
+policy again, each stream has to be checked again before its next event, those of `refuse_without` (daemon) as well.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from sandbox.checks.collected import CollectedResults, ReportSum, take_kept
 from sandbox.checks.diagnostics import read_lines
 from sandbox.checks.node_output import NodeReader
 from sandbox.checks.output_lines import READING_S, ReadingTime, read_lines_of
+from sandbox.checks.reading_memory import TAP_FACTOR, reserve_for_logs
 from sandbox.checks.tap import TapReader
 from sandbox.checks.unittest_output import UnittestReader
 from sandbox.models import Report
@@ -26,6 +27,13 @@ def read_output(
     """Add what these logs say, and return their sum; None if they name no test. `folder`: where the check ran.
     `failed`: how it ended; errors of compilers are read only then, since a program that passes may print the word.
     """
+    with reserve_for_logs(logs, TAP_FACTOR):
+        return _read_formats(logs, form, folder, results, failed=failed)
+
+
+def _read_formats(
+    logs: Sequence[Path], form: OutputFormat, folder: str, results: CollectedResults, *, failed: bool
+) -> Report | None:
     total, tap, left = ReportSum(), TapReader(folder=folder), ReadingTime()
     printed = UnittestReader(folder) if form == "unittest" else NodeReader(folder)
     errors: list[_Read] = [partial(read_lines, folder=folder)] if failed else []

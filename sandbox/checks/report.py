@@ -5,15 +5,15 @@ found (diagnostics.py). JUnit is parsed as a stream: a tree of elements takes fo
 guest can write many files. The parser itself keeps every distinct name, a record for each open element, and a tag until
 it is complete: 10 MB of these took 200 to 330 MB, so each has a limit. A file past one is left out, as one past the
 limit on bytes; the results say so, since a test of it may have failed. What is left, 70 MB for the worst two files, is
-reserved from the budget of the process.
+reserved (reading_memory.py).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -28,11 +28,11 @@ from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.collected import MOST_FAILURES, MOST_RESULTS, CollectedResults, ReportSum, clip_text, take_kept
 from sandbox.checks.location import TEXT, find_location
 from sandbox.checks.output_lines import READING_S, ReadingTime, read_beginnings
+from sandbox.checks.reading_memory import MOST_BYTES, TAP_FACTOR, reserve_for_reading
 from sandbox.checks.tap import TapReader
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
-from sandbox.memory import LOCAL_WAIT_S, PROCESS_BUDGET
 from sandbox.models import Report
 from sandbox.models.test_results import TestResult
 from sandbox.models.words import TestOutcome
@@ -49,7 +49,7 @@ _NAMES = 1000  # distinct names of elements and attributes per file; JUnit has a
 _DEPTH = 64
 _TAG_BYTES = 512 * 1024  # one tag with its attributes, or one comment
 _SMALL_BYTES = 256 * 1024
-_MEMORY_BYTES = 64 * 1024**2  # of files above _SMALL_BYTES together
+_FACTOR = 64  # bytes that are kept for each byte of a small file; measured: 59 for `<testcase/>`
 _PIECE_BYTES = 64 * 1024  # parsed at once: a tag may exceed its limit by as much
 _TEXT = 500
 _NAMED_FILES = 3  # that were left out, in a note
@@ -66,22 +66,15 @@ def read_report(folder: Path, cwd: str = ".", results: CollectedResults | None =
     total, usable, left = ReportSum(), False, ReadingTime()
     with WorktreeFiles(folder) as files:
         chosen, left_out = _choose_files(files)
-        with _reserve_memory(chosen):
+        with reserve_for_reading(_estimate_bytes(chosen)):
             for entry in chosen:
                 if left.look():
                     results.cut_off(f"its reports were not read to their end: that takes more than {READING_S:g} s")
                     break
                 try:
-                    parsed = _parse(files, entry, cwd)
+                    usable |= _parse(files, entry, cwd).add_to(total, results)
                 except _LeftOutError as error:
                     left_out.append(_name_left_out(entry, str(error)))
-                    continue
-                results.complete &= parsed.complete
-                if parsed.usable:
-                    usable = True
-                    parsed.add_to(total)
-                    for result in parsed.results:
-                        results.add(result)
     if left_out:
         more = [f"and {len(left_out) - _NAMED_FILES} more"] if len(left_out) > _NAMED_FILES else []
         named = ", ".join([*left_out[:_NAMED_FILES], *more])
@@ -97,16 +90,12 @@ def _name_left_out(entry: WalkEntry, why: str) -> str:
     return one_line(f"{show_path(entry.path)[:_NAME_CHARS]} ({why[:_WHY_CHARS]})")
 
 
-@contextmanager
-def _reserve_memory(chosen: Sequence[WalkEntry]) -> Iterator[None]:
-    """Wait for memory if the files are large. A report that gets none for a long time is read all the same: how busy
-    the host is must not change what a run says.
-    """
-    with ExitStack() as held:
-        if sum(entry.size for entry in chosen) > _SMALL_BYTES:
-            with suppress(SandboxError):
-                held.enter_context(PROCESS_BUDGET.reserve(_MEMORY_BYTES, LOCAL_WAIT_S))
-        yield
+def _estimate_bytes(chosen: Sequence[WalkEntry]) -> int:
+    """What reading these files takes at most. Pure."""
+    if sum(entry.size for entry in chosen) > _SMALL_BYTES:
+        return MOST_BYTES
+    factors = ((entry.size, TAP_FACTOR if entry.path.endswith(_TAP) else _FACTOR) for entry in chosen)
+    return sum(size * factor for size, factor in factors)
 
 
 @dataclass(frozen=True)
@@ -121,17 +110,24 @@ class _Parsed:
     counts: Counter[str] | None = None
     of_tests: bool = True
 
-    def add_to(self, total: ReportSum) -> None:
-        """A report's own counts go before those of its tests: it may have more than are kept."""
+    def add_to(self, total: ReportSum, results: CollectedResults) -> bool:
+        """Whether it is usable. A report's own counts go before those of its tests: it may have more than are kept."""
+        results.complete &= self.complete
+        if not self.usable:
+            return False
         counts = Counter(total.counts)
         total.add(self.results)
         if self.counts:
             total.counts = counts + self.counts
         total.only_rules &= not self.of_tests
+        for result in self.results:
+            results.add(result)
+        return True
 
 
 _COUNTS = ("tests", "failures", "errors", "skipped")
-_SUFFIXES = (b".xml", b".tap", b".t", b".sarif", b".json", b".jsonl")
+_TAP = (b".tap", b".t")
+_SUFFIXES = (b".xml", *_TAP, b".sarif", b".json", b".jsonl")
 
 
 def _choose_files(files: WorktreeFiles) -> tuple[list[WalkEntry], list[str]]:
@@ -161,7 +157,7 @@ def _parse(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed:
         if entry.path.endswith(b".xml"):
             return _parse_junit(files, entry, cwd)
         content = b"".join(files.stream(RepoPath(show_path(entry.path)), _FILE_BYTES))
-        if entry.path.endswith((b".tap", b".t")):
+        if entry.path.endswith(_TAP):
             reader = TapReader(show_path(entry.path).removesuffix(".tap"), cwd)
             lines = read_beginnings(TextIOWrapper(BytesIO(content), "utf-8", "replace"))
             found = take_kept(reader.read(lines))

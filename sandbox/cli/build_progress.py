@@ -57,11 +57,13 @@ class BuildProgress:
     """Gets every line, of several builds at once: lines of one begin with `NAME | `. Safe for threads.
 
     `verbose` prints each; else only steps are shown, on a terminal in the status line. At its end the `with` block
-    shows the log of a build that failed, and ends the status line.
+    shows the log of a build that failed, and ends the status line. What was printed is not repeated in the details of
+    the error that ends the block, unless that becomes a `document`.
     """
 
-    def __init__(self, status: StatusLine, *, verbose: bool = False) -> None:
-        self._status, self._verbose = status, verbose
+    def __init__(self, status: StatusLine, *, verbose: bool = False, document: bool = False) -> None:
+        self._status, self._verbose, self._document = status, verbose, document
+        self._printed: deque[str] = deque(maxlen=_KEPT_LINES)
         self._builds: dict[str, _Build] = {}
         self._lock = threading.Lock()
         self._clock = ProgressClock(status, note)
@@ -75,6 +77,12 @@ class BuildProgress:
         self._clock.stop()
         if error is None or isinstance(error, SandboxError):
             self.show_log(error)
+        if isinstance(error, SandboxError) and self._printed and not self._document:
+            raise error.with_details(self._find_unprinted(error.details)) from error
+
+    def _find_unprinted(self, details: str) -> str:
+        printed = set(self._printed)
+        return "\n".join(line for line in details.splitlines() if one_line(line) not in printed)
 
     def add_line(self, line: str) -> None:
         """Take one line, of the product or of a build."""
@@ -84,6 +92,7 @@ class BuildProgress:
         with self._lock:
             build = self._builds.get(label)
             if self._verbose:
+                self._printed.extend((line, text))
                 note(line)
             elif build and not build.over:
                 self._add_output(label, build, text)

@@ -67,7 +67,7 @@ def build(
     verbose: bool,
 ) -> None:
     """Build images: parents first, others in parallel. Images that are up to date are not built again."""
-    with BuildProgress(invocation.status, verbose=verbose) as progress, invocation.workbench() as workbench:
+    with _show_builds(invocation, verbose=verbose) as progress, invocation.workbench() as workbench:
         if wheelhouse is None and name_as is None:
             built = workbench.build_images(names, progress.add_line, no_cache=no_cache)
         else:
@@ -80,6 +80,10 @@ def build(
     invocation.emit({"images": built}, lambda: _show(built))
 
 
+def _show_builds(invocation: Invocation, *, verbose: bool) -> BuildProgress:
+    return BuildProgress(invocation.status, verbose=verbose, document=invocation.json)
+
+
 @images.command()
 @click.argument("name")
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
@@ -88,7 +92,7 @@ def build(
 @click.pass_obj
 def derive(invocation: Invocation, name: str, packages: tuple[str, ...], verbose: bool) -> None:
     """Build the image that a profile with image NAME and these Debian packages uses. Checks build it too."""
-    with BuildProgress(invocation.status, verbose=verbose) as progress, invocation.workbench() as workbench:
+    with _show_builds(invocation, verbose=verbose) as progress, invocation.workbench() as workbench:
         built = workbench.derive_image(name, packages, progress.add_line)
     invocation.emit({"image": built}, lambda: _show((built,)))
 

@@ -5,11 +5,13 @@
   read. click would end the process with 1, which means that a check did not pass.
 - Text has no terminal sequence but those that set colors: each command neutralises what a guest, a worker or a forge
   said where it prints it, and this holds if one field was forgotten (S194). Bytes that were asked for are exact.
+  A stream in ASCII becomes one in UTF-8: click would write UTF-8 past it, with a stream of its own (seen: 8.5).
 - A result that cannot be written (a full disk) is an error at the end. Progress that cannot be written is not.
 """
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -26,14 +28,17 @@ if TYPE_CHECKING:
 _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 
-# What sets colors stays, and the ends of lines.
-_CONTROLS = lazy_pattern(r"(\x1b\[[0-9;]{0,32}m|\r\n)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What sets colors stays, and the ends of lines. In the locale C, \udc9b is written as the byte 9b (surrogateescape).
+_CONTROLS = lazy_pattern(r"(\x1b\[[0-9;]{0,32}m|\r\n)|[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udc9f]")
 
 
 class TextStream(io.TextIOWrapper):
-    """Replaces control characters in what is written as text, unless `lets_through`."""
+    """Replaces control characters in what is written as text, unless `lets_through`.
 
-    lets_through = False
+    `is_for_ascii`: the environment asks for ASCII.
+    """
+
+    lets_through = is_for_ascii = False
 
     def write(self, text: str, /) -> int:
         super().write(text if self.lets_through else _CONTROLS.sub(lambda found: found[1] or "\ufffd", text))
@@ -97,9 +102,12 @@ def _open_if_closed(descriptor: int) -> None:
 
 def _text_stream(output: GuardedStream, replaced: TextIO | None) -> TextIO:
     """A text stream like the interpreter's, which is None if its descriptor was closed."""
-    return TextStream(
+    is_for_ascii = bool(replaced and replaced.encoding and codecs.lookup(replaced.encoding).name == "ascii")
+    made = TextStream(
         io.BufferedWriter(output),
-        encoding=replaced.encoding if replaced else "utf-8",
-        errors=replaced.errors if replaced else "backslashreplace",
+        encoding=replaced.encoding if replaced and not is_for_ascii else "utf-8",
+        errors=replaced.errors if replaced and not is_for_ascii else "backslashreplace",
         line_buffering=replaced.line_buffering if isinstance(replaced, io.TextIOWrapper) else True,
     )
+    made.is_for_ascii = is_for_ascii
+    return made

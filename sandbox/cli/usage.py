@@ -11,6 +11,7 @@ import click
 
 from sandbox.byte_sizes import format_bytes
 from sandbox.cli.invocation import Invocation, global_options
+from sandbox.cli.streams import TextStream
 from sandbox.limit_shares import format_share, is_near_limit
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ def draw(times: Sequence[float], values: Sequence[float], limit: float, bars: st
 
 
 def _choose_bars() -> str:
+    if isinstance(sys.stdout, TextStream) and sys.stdout.is_for_ascii:
+        return _DIGITS
     try:
         _BARS.encode(sys.stdout.encoding)
     except (UnicodeEncodeError, LookupError):

@@ -81,7 +81,8 @@ def make_api_routes(agent: Agent) -> list[Route]:
 
 def refuse_without(agent: Agent, *tools: str) -> Response | None:
     """The error for a path that shows what these tools show, to a caller that may not call one of them without a
-    question; None if it may.
+    question; None if it may. The answer does not change in the life of a controller (see `protocol_permission`), so
+    streams ask once.
     """
     try:
         for name in tools:

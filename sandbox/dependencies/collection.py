@@ -103,10 +103,11 @@ class Collection:
         """A TOML manifest; empty when it is absent or refused, which is recorded."""
         try:
             return untrusted_toml.loads(self.load_text(path, limit))
+        except untrusted_toml.TomlLimitError as error:
+            self.refuse(str(error), RefusalReason.LIMIT, path)
         except ValueError as error:
-            is_limit = isinstance(error, untrusted_toml.TomlLimitError)
-            self.refuse(path, RefusalReason.LIMIT if is_limit else RefusalReason.SYNTAX, path)
-            return {}
+            self.refuse(str(error), RefusalReason.SYNTAX, path)
+        return {}
 
     def add(self, texts: object, role: Role, origin: str) -> None:
         """Add a list of requirement texts; anything else in its place is refused."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sandbox.dependencies.collection import Collection, ReadFile
-from sandbox.dependencies.go_hashes import hash_module_file, hash_zip
+from sandbox.dependencies.go_hashes import ContentBudget, hash_module_file, hash_zip
 from sandbox.dependencies.go_modules import (
     FILE,
     MODULE_PATH,
@@ -24,7 +24,7 @@ from sandbox.dependencies.go_modules import (
     read_go_sums,
     read_workspace,
 )
-from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop
 from sandbox.models.layers import LayerPackage
 
 _ARCHIVE = re.compile(r"([a-z0-9!%._~+-][A-Za-z0-9!%._~+-]*)@([a-z0-9!.+-]+)\.(zip|mod)")
@@ -169,15 +169,18 @@ def _read_stubs(collection: Collection, module: GoModule) -> dict[str, GoModule]
     return stubs
 
 
-def _find_mismatches(folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan) -> tuple[str, ...]:
+def _find_mismatches(
+    folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan, look: Look = do_not_stop
+) -> tuple[str, ...]:
+    """Raises: `quota_exceeded` for modules that hold too much together."""
     known: dict[tuple[str, str], set[str]] = {}
     for entry in plan.locked:
         known.setdefault((entry.name, entry.version), set()).update(entry.hashes)
-    return tuple(_list_mismatches(folder, packages, known))
+    return tuple(_list_mismatches(folder, packages, known, ContentBudget(look)))
 
 
 def _list_mismatches(
-    folder: Path, packages: Sequence[LayerPackage], known: dict[tuple[str, str], set[str]]
+    folder: Path, packages: Sequence[LayerPackage], known: dict[tuple[str, str], set[str]], budget: ContentBudget
 ) -> Iterable[str]:
     for package in packages:
         hashes = known.get((package.name, package.version))
@@ -185,7 +188,8 @@ def _list_mismatches(
             continue
         path = folder / package.file
         try:
-            found = hash_module_file(path) if package.version.endswith("/go.mod") else hash_zip(path)
+            find_hash = hash_module_file if package.version.endswith("/go.mod") else hash_zip
+            found = find_hash(path, budget)
         except ValueError:
             found = ""
         if found not in hashes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 from sandbox.dependencies.collection import ReadFile
 from sandbox.dependencies.requirement_text import refuse
@@ -55,6 +56,24 @@ class ProjectDescription:
     is_needed: Callable[[ReadFile], bool]
 
 
+Look: TypeAlias = Callable[[], object]
+"""Called often by work on the host that may take long. What it raises ends the work."""
+
+
+def do_not_stop() -> None:
+    """For work that no caller stops."""
+
+
+class FindMismatches(Protocol):
+    """Names of archives that differ from the lock file."""
+
+    def __call__(
+        self, folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan, look: Look = do_not_stop, /
+    ) -> tuple[str, ...]:
+        """See `EcosystemSteps`."""
+        ...
+
+
 @dataclass(frozen=True)
 class EcosystemSteps:
     """How one package manager's layers are made.
@@ -69,7 +88,7 @@ class EcosystemSteps:
     package nor says that it lacks it: `answer.txt` has the status of HTTP, 0 for none, and the package. The host
     copies, hashes and describes each: `describe` raises ValueError for what is no archive of this ecosystem.
     `find_mismatches`: names of archives, in a folder of ours, that differ from the lock file, or that it names and are
-    not there.
+    not there. It reads the archives, so it may raise `quota_exceeded`, and what `look` raises.
 
     The install has no network, finds `archives` and the plan's `install_files`, and leaves the layer in `built`; and in
     `left-out.txt` the names of archives that it could not build, one a line, if it goes on without them, and in
@@ -87,7 +106,7 @@ class EcosystemSteps:
     plan: Callable[[ReadFile, Sequence[str]], LayerPlan | None]
     fetch: Step
     describe: Callable[[str, str], LayerPackage]
-    find_mismatches: Callable[[Path, Sequence[LayerPackage], LayerPlan], tuple[str, ...]]
+    find_mismatches: FindMismatches
     install: Step
     archives: str = "archives"
     built: str = "layer"

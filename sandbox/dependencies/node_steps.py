@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.folder_patterns import find_members
-from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop
 from sandbox.dependencies.node_lock import LOCK_FILES, read_npm_lock
 from sandbox.dependencies.node_manifest import FILE, GROUPS, PNPM_WORKSPACE, NodeProject, read_project
 from sandbox.dependencies.node_tree import Placed, describe_archive, require_folder
@@ -140,7 +140,9 @@ def _list_asked(projects: Mapping[str, Mapping[str, Mapping[str, str]]]) -> tupl
     return tuple(sorted({f"{name}@{text}" for group in groups for name, text in group.items()}))
 
 
-def find_mismatches(folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan) -> tuple[str, ...]:
+def find_mismatches(
+    folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan, look: Look = do_not_stop
+) -> tuple[str, ...]:
     """Archives of which the lock file has a hash, and another one was fetched."""
     known: dict[tuple[str, str], set[str]] = {}
     for entry in plan.locked:
@@ -148,11 +150,12 @@ def find_mismatches(folder: Path, packages: Sequence[LayerPackage], plan: LayerP
     return tuple(
         package.file
         for package in packages
-        if (hashes := known.get((package.name, package.version))) and _hash(folder / package.file) not in hashes
+        if (hashes := known.get((package.name, package.version))) and _hash(folder / package.file, look) not in hashes
     )
 
 
-def _hash(path: Path) -> str:
+def _hash(path: Path, look: Look) -> str:
+    look()
     with path.open("rb") as stream:
         return f"sha512:{hashlib.file_digest(stream, 'sha512').hexdigest()}"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from sandbox.dependencies import carton_snapshot
 from sandbox.dependencies.carton_snapshot import LockedModule, read_snapshot
 from sandbox.dependencies.collection import Collection, ReadFile
-from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop
 from sandbox.dependencies.perl_description import DESCRIPTION
 from sandbox.dependencies.perl_manifest import (
     BUILD_SCRIPTS,
@@ -82,7 +82,9 @@ def _write_modules(wishes: Iterable[PerlWish], locked: Iterable[LockedModule]) -
     return json.dumps(document, sort_keys=True).encode("ascii")
 
 
-def _find_mismatches(_folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan) -> tuple[str, ...]:
+def _find_mismatches(
+    _folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan, _look: Look = do_not_stop
+) -> tuple[str, ...]:
     """Distributions that the lock file names for a module of the project, and the fetch did not bring."""
     document = json.loads(plan.fetch_files[_MODULES])
     paths = {document["locked"][module][1] for module, _ in document["requires"] if module in document["locked"]}

@@ -20,7 +20,7 @@ from packaging.utils import (
 )
 
 from sandbox.dependencies.collection import ReadFile
-from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, ProjectDescription, Step
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, ProjectDescription, Step, do_not_stop
 from sandbox.dependencies.python_manifest import MANIFESTS, read_python_manifest, select_requirements
 from sandbox.dependencies.requirement_text import parse_requirement
 from sandbox.models.dependencies import LockedPackage, Manifest, RefusedEntry, Requirement
@@ -212,7 +212,9 @@ def _write_lines(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in dict.fromkeys(lines)).encode("ascii")
 
 
-def _find_mismatches(_folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan) -> tuple[str, ...]:
+def _find_mismatches(
+    _folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan, _look: Look = do_not_stop
+) -> tuple[str, ...]:
     return find_mismatches(packages, plan.locked)
 
 

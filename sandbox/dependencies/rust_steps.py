@@ -18,7 +18,7 @@ from sandbox.dependencies.cargo_manifest import FILE, CrateWish, find_workspace,
 from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.environment import target
 from sandbox.dependencies.folder_patterns import resolve_folder
-from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Step
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop
 from sandbox.dependencies.pyproject import FILE as PYPROJECT
 from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
@@ -168,7 +168,9 @@ def _format(number: int, wish: CrateWish) -> str:
     )
 
 
-def _find_mismatches(_folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan) -> tuple[str, ...]:
+def _find_mismatches(
+    _folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan, _look: Look = do_not_stop
+) -> tuple[str, ...]:
     known = {(package.name, package.version): package.hashes for package in plan.locked}
     return tuple(
         package.file

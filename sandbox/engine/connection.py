@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from sandbox.engine import (
         container,
+        dialects,
         image_transfer,
         images,
         quarantine,
@@ -50,6 +51,7 @@ else:  # loaded for an error, and for what `socket_api` has not; the modules at 
     docker = LazyModule("docker")
     requests = LazyModule("requests")
     container = LazyModule("sandbox.engine.container")
+    dialects = LazyModule("sandbox.engine.dialects")
     image_transfer = LazyModule("sandbox.engine.image_transfer")
     images = LazyModule("sandbox.engine.images")
     quarantine = LazyModule("sandbox.engine.quarantine")
@@ -126,7 +128,7 @@ class DockerEngine(DockerApi):
         return image_transfer.save(self, references)
 
     def plain_tag(self, tag: str) -> str:
-        return images.plain_tag(self, tag)
+        return dialects.find_dialect(self).plain_tag(tag)
 
     def load_images(self, archive: Iterable[bytes]) -> tuple[str, ...]:
         return image_transfer.load(self, archive)

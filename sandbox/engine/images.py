@@ -120,11 +120,6 @@ def list_tags(engine: DockerApi, *, label: str | None = None) -> tuple[str, ...]
     return tuple(sorted({find_dialect(engine).plain_tag(tag) for tag in tags}))
 
 
-def plain_tag(engine: DockerApi, tag: str) -> str:
-    """Return the name that we know a tag of this engine by. Pure."""
-    return find_dialect(engine).plain_tag(tag)
-
-
 def list_with_label(engine: DockerApi, label: str) -> tuple[Image, ...]:
     """Inspect every local image that has a tag and this label."""
     with translate_errors("list the images"):

@@ -39,18 +39,25 @@ class TomlLimitError(ValueError):
 
 def loads(text: str) -> dict[str, Any]:
     """Parse TOML. The caller limits its size. Raises: ValueError; of it `TomlLimitError` for lines with too many
-    characters, dots or brackets, and for too many headers, dots, or brackets within brackets in all.
+    characters, dots or brackets, for too many headers, dots, or brackets within brackets in all, and for numbers with
+    too many digits. Its message is a sentence for a person.
     """
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if len(line) > LINE_CHARS or line.count(".") > LINE_DOTS or line.count("[") + line.count("{") > LINE_BRACKETS:
-            raise TomlLimitError(f"line {number} has too many characters, dots or brackets")
+            raise TomlLimitError(
+                f"line {number} has more than {LINE_CHARS} characters, {LINE_DOTS} dots or {LINE_BRACKETS} brackets"
+            )
     if _estimate_bytes(lines) > MAX_PARSED_BYTES:
         raise TomlLimitError("it has too many headers, or dots in keys")
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        raise TomlLimitError("too many brackets within brackets") from error
+        raise TomlLimitError("it has too many brackets within brackets") from error
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError as error:  # of `int`, about a setting of Python; the reader turns others into the one above
+        raise TomlLimitError("it has a number with too many digits") from error
 
 
 def _estimate_bytes(lines: list[str]) -> int:

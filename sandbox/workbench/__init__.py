@@ -424,7 +424,7 @@ class Workbench:
     def _require_approved_choice(self, made: Task, approved: str) -> None:
         """Only the new task says at which commit it begins. Without the approval none is left."""
         try:
-            use.requests.require_approved_choice(self._services, made, approved)
+            use.chosen_profile.require_approved_choice(self._services, made, approved)
         except BaseException:
             use.lifecycle.close_task(self._services, made.id, delete=True, discard=True)
             raise
@@ -1473,7 +1473,7 @@ class Workbench:
 
         Raises: `not_found` for the task, repository or snapshot.
         """
-        return use.requests.find_inherited_profile(self._services, tool, arguments)
+        return use.chosen_profile.find_inherited_profile(self._services, tool, arguments)
 
     def needs_no_question(self, call: AgentCall) -> bool:
         """Whether a person need not be asked about a call: it asks for packages, and their layers are there.

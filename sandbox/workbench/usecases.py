@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
+    from sandbox.workbench.approvals import chosen_profile as chosen_profile
     from sandbox.workbench.approvals import requests as requests
     from sandbox.workbench.checks import artifact_provenance as artifact_provenance
     from sandbox.workbench.checks import background as background
@@ -77,7 +78,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
 else:
     _ROOMS = {
         "": ("reconciling",),
-        "approvals": ("requests",),
+        "approvals": ("chosen_profile", "requests"),
         "checks": (
             "artifact_provenance",
             "background",

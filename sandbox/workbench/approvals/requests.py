@@ -12,12 +12,12 @@ from typing import Any
 from sandbox import approvals
 from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Caller, Task
+from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Caller
 from sandbox.policy.approvals import TOOL_NAMES
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task, not_found_error
-from sandbox.workbench.approvals import chosen_profile, question
+from sandbox.workbench.approvals import question
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push
@@ -49,16 +49,6 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
     target = question.find_target(services, tool, arguments, task_id)
     version = services.policies.approvals.version
     return AgentCall(tool, dict(arguments), version, task_id, repo_id, target.state, target.status)
-
-
-def find_inherited_profile(services: Services, tool: str, arguments: Mapping[str, Any]) -> str | None:
-    """As `chosen_profile.find_inherited_profile`."""
-    return chosen_profile.find_inherited_profile(services, tool, arguments)
-
-
-def require_approved_choice(services: Services, task: Task, approved: str) -> None:
-    """As `chosen_profile.require_approved_choice`."""
-    chosen_profile.require_approved_choice(services, task, approved)
 
 
 def needs_no_question(services: Services, call: AgentCall) -> bool:

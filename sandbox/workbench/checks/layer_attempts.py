@@ -51,8 +51,7 @@ def attempt(home: Home, request: str, watch: Watch, *, retry: bool) -> Iterator[
 def _wait_for_turn(stack: ExitStack, home: Home, lock: str, watch: Watch) -> None:
     ends_at, said = time.monotonic() + _WAIT_S, False
     while True:
-        if watch.cancelled():
-            raise _stopped_error()
+        require_not_stopped(watch)
         try:
             stack.enter_context(home.locked(lock, _LOOK_S))
         except SandboxError as error:
@@ -74,6 +73,12 @@ def _repeat_error(failed: FailedFetch) -> SandboxError:
         hint=f"{failed.hint} To try again at once: `sandbox run --refresh` or `sandbox layers build TASK`.".strip(),
         reason=failed.reason,
     )
+
+
+def require_not_stopped(watch: Watch) -> None:
+    """Raises: `conflict` with reason `stopped` when `watch.cancelled`."""
+    if watch.cancelled():
+        raise _stopped_error()
 
 
 def _stopped_error() -> SandboxError:

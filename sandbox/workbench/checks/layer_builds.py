@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -44,7 +45,7 @@ from sandbox.store.layers import LayerStore, draw_folder
 from sandbox.workbench.checks.callbacks import Watch, report_step
 from sandbox.workbench.checks.fetch import FetchRequest, fetch
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.layer_attempts import OTHER_HASH
+from sandbox.workbench.checks.layer_attempts import OTHER_HASH, require_not_stopped
 from sandbox.workbench.checks.run import build_room_recorder, new_run_id
 from sandbox.workbench.checks.shared_layers import open_shared_layers
 from sandbox.workbench.checks.step_rooms import StepRoom, open_step_room, run_step
@@ -87,7 +88,8 @@ def build_layer(services: Services, request: BuildRequest, watch: Watch) -> Laye
     off leaves only a room, which reconciliation removes.
 
     Raises: `egress_refused`, `network_error`; `policy_violation` for archives that differ from the lock file, are not
-    wheels or hold what no package may; `internal` when they cannot be installed; as `fetch`.
+    wheels or hold what no package may; `quota_exceeded` for those that hold too much to be compared; `internal` when
+    they cannot be installed; as `fetch`.
     """
     store, steps = LayerStore(services.home), find_steps(request.rule.ecosystem)
     began = time.monotonic()
@@ -214,7 +216,7 @@ def _fetch_archives(services: Services, request: BuildRequest, watch: Watch, sta
         packages = tuple(_take_archives(fetched.folder / steps.archives, staging, steps))
         selection = _read_selection(fetched.folder / SELECTION)
         lacking = list_lacking(fetched.folder, request.plan)
-    if wrong := steps.find_mismatches(staging, packages, request.plan):
+    if wrong := steps.find_mismatches(staging, packages, request.plan, partial(require_not_stopped, watch)):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"An archive has another hash than the lock file says: {wrong[0]}",

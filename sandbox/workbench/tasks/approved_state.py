@@ -4,7 +4,7 @@ Theory. A question shows more than what a commit or tree says: the branch that a
 the files are compared with, the remote. A sync changes the first two, and neither the tree nor the commit. So what a
 person approves is a text: the id of the commit or tree, a space, and as JSON all facts that the question shows. It is a
 part of the call's fingerprint, and compared again by the operation itself, under its lock. An id alone, as a program
-gives it, is compared alone.
+gives it, is compared alone. An operation on files that no commit has puts a digest of their content after the id.
 """
 
 from __future__ import annotations
@@ -59,39 +59,52 @@ def describe_repository(repository: Repository) -> Facts:
     return {"remote": repository.remote_url, "branch": repository.default_branch}
 
 
-def join_state(target: str, facts: Facts) -> str:
-    """The text that is approved. `target`: the id of a commit or tree."""
-    return f"{target} {json.dumps(facts, sort_keys=True, separators=(',', ':'))}"
+def join_state(target: str, facts: Facts, content: str = "") -> str:
+    """The text that is approved. `target`: the id of a commit or tree. `content`: a digest, without spaces."""
+    digest = f" {content}" if content else ""
+    return f"{target}{digest} {json.dumps(facts, sort_keys=True, separators=(',', ':'))}"
 
 
 def add_choice(state: str, choice: str) -> str:
     """A state of a task, or an empty one, with the state of a choice of a profile. Raises: `invalid_input`."""
-    target, facts = _split_state(state)
-    return join_state(target, {**facts, PROFILE_CHOICE: choice})
+    target, content, facts = _split_state(state)
+    return join_state(target, {**facts, PROFILE_CHOICE: choice}, content)
 
 
 def find_choice(state: str) -> str:
     """The state of a choice of a profile in a state; empty without one. Raises: `invalid_input`."""
-    return str(_split_state(state)[1].get(PROFILE_CHOICE) or "")
+    return str(_split_state(state)[2].get(PROFILE_CHOICE) or "")
 
 
 def is_choice_alone(state: str) -> bool:
     """Whether a state says nothing of a task, but which profile was chosen. Raises: `invalid_input`."""
-    target, facts = _split_state(state)
-    return not target and facts.keys() == {PROFILE_CHOICE}
+    target, content, facts = _split_state(state)
+    return not target and not content and facts.keys() == {PROFILE_CHOICE}
 
 
-def require_approved_state(what: str, target: str, approved: str | None, find_facts: Callable[[Facts], Facts]) -> None:
-    """As `require_approved`, also for a text of `join_state`: each fact in it must be as it is now.
+def require_approved_state(
+    what: str,
+    target: str,
+    approved: str | None,
+    find_facts: Callable[[Facts], Facts],
+    find_content: Callable[[], str] | None = None,
+) -> None:
+    """As `require_approved`, also for a text of `join_state`: each fact in it must be as it is now, and the content.
 
-    `find_facts`: the facts of now; it is called with those that were approved. Raises: `conflict`; `invalid_input` for
-    a text that `join_state` does not make.
+    `find_facts`: the facts of now; it is called with those that were approved. `find_content`: the digest of now; None:
+    the operation has none. Raises: `conflict`; `invalid_input` for a text that `join_state` does not make.
     """
-    wanted, asked = _split_state(approved or "")
+    wanted, content, asked = _split_state(approved or "")
+    if content and find_content is None:
+        raise _unreadable_error()
     require_approved(what, target, wanted or None)
-    if not asked:
-        return
-    found = find_facts(asked)
+    if asked:
+        _require_facts(asked, find_facts(asked))
+    if content and find_content is not None:
+        require_approved("content of the paths to delete", find_content(), content)
+
+
+def _require_facts(asked: Facts, found: Facts) -> None:
     changed = [name for name in asked if asked[name] != found.get(name)]
     if changed:
         raise SandboxError(
@@ -104,27 +117,31 @@ def require_approved_state(what: str, target: str, approved: str | None, find_fa
         )
 
 
-def _split_state(state: str) -> tuple[str, Facts]:
-    """The id, and the facts; none for an id alone. Programs and callers of a cluster give it as well.
-
-    Raises: `invalid_input`.
+def _split_state(state: str) -> tuple[str, str, Facts]:
+    """The id, the digest of the content and the facts; '' and none for an id alone. Approvals of an earlier version
+    have a digest without facts. Programs and callers of a cluster give it as well. Raises: `invalid_input`.
     """
-    target, _, text = state.partition(" ")
+    target, _, rest = state.partition(" ")
+    content, _, text = ("", "", rest) if rest.startswith("{") else rest.partition(" ")
     if not text:
-        return target, {}
+        return target, content, {}
     try:
         facts = json.loads(text) if len(state) <= _MOST_CHARS else None
     except (ValueError, RecursionError):
         facts = None
     if not _is_facts(facts):
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            "The approved state cannot be read",
-            details="After the id of the commit or tree it needs a JSON object of strings, booleans and nulls, at most "
-            f"{_MOST_FACTS}, and {_MOST_CHARS} characters in all",
-            hint="Give the state as the approval has it, or the id alone.",
-        )
-    return target, facts
+        raise _unreadable_error()
+    return target, content, facts
+
+
+def _unreadable_error() -> SandboxError:
+    return SandboxError(
+        ErrorCode.INVALID_INPUT,
+        "The approved state cannot be read",
+        details="After the id of the commit or tree it needs a JSON object of strings, booleans and nulls, at most "
+        f"{_MOST_FACTS}, and {_MOST_CHARS} characters in all",
+        hint="Give the state as the approval has it, or the id alone.",
+    )
 
 
 def _is_facts(value: object) -> TypeGuard[Facts]:

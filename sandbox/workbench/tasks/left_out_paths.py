@@ -20,12 +20,7 @@ from sandbox.models import Task
 from sandbox.policy.paths import RepoPath, parse_repo_path, path_bytes
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks import tree_tasks
-from sandbox.workbench.tasks.approved_state import (
-    describe_record,
-    join_state,
-    require_approved,
-    require_approved_state,
-)
+from sandbox.workbench.tasks.approved_state import describe_record, join_state, require_approved_state
 from sandbox.workbench.tasks.worktrees import ensure_site_mounted, has_worktree, is_without_files, locate_worktree
 
 CONTENT_BYTES = 64 * 1024**2
@@ -38,10 +33,10 @@ _CHUNK = 1 << 20
 
 def find_clean_state(services: Services, task: Task, without: Sequence[str]) -> str:
     """The state that an approval of a clean is bound to: the last commit; with `without` a digest of what these paths
-    contain; what the question shows of the task's record. Separated by spaces. Raises: `unsafe_path`.
+    contain; what the question shows of the task's record. Raises: `unsafe_path`.
     """
-    content = f" {_find_content(services, task, without)}" if without else ""
-    return join_state(f"{task.head_commit}{content}", describe_record(services.home, task))
+    content = _find_content(services, task, without) if without else ""
+    return join_state(task.head_commit, describe_record(services.home, task), content)
 
 
 def _find_content(services: Services, task: Task, without: Sequence[str]) -> str:
@@ -54,12 +49,13 @@ def require_approved_clean(services: Services, task: Task, without: Sequence[str
     """`approved`: the result of `find_clean_state` then, without the record that of an earlier version, or a commit
     alone; None: any. Raises: `conflict`.
     """
-    commit, _, rest = (approved or "").partition(" ")
-    content, _, facts = ("", "", rest) if rest.startswith("{") else rest.partition(" ")
-    known = f"{commit} {facts}".rstrip() or None
-    require_approved_state("commit", task.head_commit, known, lambda _: describe_record(services.home, task))
-    if content:
-        require_approved("content of the paths to delete", _find_content(services, task, without), content)
+    require_approved_state(
+        "commit",
+        task.head_commit,
+        approved,
+        lambda _: describe_record(services.home, task),
+        lambda: _find_content(services, task, without),
+    )
 
 
 def _compute_digest(services: Services, task: Task, paths: Sequence[RepoPath]) -> str:

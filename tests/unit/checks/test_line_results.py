@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import count
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from sandbox.checks import line_results
 from sandbox.checks.collected import CollectedResults
 from sandbox.checks.line_results import read_line_results
+from sandbox.checks.output_lines import ReadingTime
 from sandbox.models import Report, TestOutcome
 from sandbox.models.checks import ResultPatterns
 
@@ -54,6 +57,17 @@ def test_a_pattern_that_backtracks_ends_in_time(tmp_path: Path) -> None:
     report, _, complete = read(tmp_path, b"a" * 99 + b"!\n", slow)
     assert report is None
     assert not complete
+
+
+def test_a_busy_host_does_not_cut_results_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour passes at each look at the clock, without processor time. Control: of that there is a limit."""
+    hours = count(step=3600)
+    lines = b"[PASS] one\n[PASS] two\n"
+    with monkeypatch.context() as patch:
+        patch.setattr("time.monotonic", lambda: float(next(hours)))
+        assert read(tmp_path, lines)[1:] == ([("one", "passed"), ("two", "passed")], True)
+    monkeypatch.setattr(line_results, "ReadingTime", lambda: ReadingTime(-1.0))
+    assert read(tmp_path, lines) == (None, [], False)
 
 
 def test_s190_of_failures_only_those_that_are_shown_are_kept(tmp_path: Path) -> None:

@@ -246,6 +246,27 @@ def test_the_lines_that_an_error_has_are_not_printed_twice(capsys: pytest.Captur
     assert capsys.readouterr().err.splitlines() == list(BUILD[2:4])
 
 
+@pytest.mark.parametrize("label", ["", "python | "])
+def test_an_error_does_not_repeat_what_a_verbose_build_printed(capsys: pytest.CaptureFixture[str], label: str) -> None:
+    """Control: in the document of --json the details are whole."""
+    details = "\n".join([*BUILD[4:7], "returned a non-zero code"])
+
+    def fail(*, document: bool) -> None:
+        with BuildProgress(StatusLine(), verbose=True, document=document) as progress:
+            for line in BUILD[:7]:
+                progress.add_line(f"{label}{line}")
+            raise SandboxError(ErrorCode.INTERNAL, "x", details=details, hint="y")
+
+    found = []
+    for document in (False, True):
+        with pytest.raises(SandboxError) as caught:
+            fail(document=document)
+        assert (caught.value.code, caught.value.hint) == (ErrorCode.INTERNAL, "y")
+        found.append(caught.value.details)
+    assert found == ["returned a non-zero code", details]
+    assert capsys.readouterr().err.splitlines() == [f"{label}{line}" for line in BUILD[:7]] * 2
+
+
 def test_a_build_that_ends_early_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     progress = BuildProgress(StatusLine())
     for line in BUILD[:7]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
+import click
 import pytest
 
-from sandbox.cli import app, history, pr, verdicts
+from sandbox.cli import app, history, pr, usage, verdicts
 from sandbox.cli.ci import detect_ci
 from sandbox.cli.invocation import Invocation, show_table
 from sandbox.cli.streams import GuardedStream, _text_stream, drawing
@@ -91,12 +94,12 @@ def test_s194_bytes_that_were_asked_for_are_exact(capfdbinary: pytest.CaptureFix
 
 
 @contextmanager
-def writing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """What reaches the standard output of a command in the body, after it."""
+def writing(monkeypatch: pytest.MonkeyPatch, replaced: TextIO | None = None) -> Iterator[list[bytes]]:
+    """What reaches the standard output of a command in the body, after it. `replaced`: that of the interpreter."""
     reading, writing = os.pipe()
     found: list[bytes] = []
     with monkeypatch.context() as patch, os.fdopen(reading, "rb") as stream:
-        patch.setattr(sys, "stdout", _text_stream(GuardedStream(writing, StatusLine()), None))
+        patch.setattr(sys, "stdout", _text_stream(GuardedStream(writing, StatusLine()), replaced))
         yield found
         sys.stdout.flush()
         os.close(writing)
@@ -112,6 +115,30 @@ def test_s194_a_field_that_was_forgotten_has_only_colors(monkeypatch: pytest.Mon
         "\ufffd]52;c;cm0gLXJmIH4=\ufffd\ufffd[2J\x1b[31mpassed\ufffd\ufffd2J\x1b[0m\tend\r\n\u20ac\n"
         "\x1b]bytes that were asked for\x07"
     )
+
+
+@pytest.mark.parametrize(
+    ("encoding", "errors"),
+    [("ascii", "strict"), ("ANSI_X3.4-1968", "surrogateescape"), ("utf-8", "surrogateescape")],
+    ids=["PYTHONIOENCODING", "C without coercion", "C"],
+)
+def test_s194_no_locale_lets_a_sequence_through(monkeypatch: pytest.MonkeyPatch, encoding: str, errors: str) -> None:
+    """Control: a view that is drawn moves the cursor, and bytes that were asked for are exact."""
+    with writing(monkeypatch, io.TextIOWrapper(io.BytesIO(), encoding, errors)) as found:
+        click.echo("\x1b[2J\udc9b2J\u20ac", color=True)
+        with drawing(sys.stdout):
+            click.echo("\x1b[1J", color=True)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(b"\x1b[3J")
+    assert found == ["\ufffd[2J\ufffd2J\u20ac\n\x1b[1J\n\x1b[3J".encode()]
+
+
+@pytest.mark.parametrize(("encoding", "bars"), [("ascii", usage._DIGITS), ("utf-8", usage._BARS)])
+def test_bars_are_digits_where_the_environment_asks_for_ascii(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, bars: str
+) -> None:
+    with writing(monkeypatch, io.TextIOWrapper(io.BytesIO(), encoding)):
+        assert usage._choose_bars() == bars
 
 
 def test_a_view_that_is_drawn_moves_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,4 +32,9 @@ def test_a_manifest_that_costs_too_much_to_parse_is_refused_for_a_limit() -> Non
     files = {"limit.toml": b"x = " + b"a" * 10_000, "syntax.toml": b"x = a"}
     collection = Collection(files.get)
     assert [collection.load_toml(path) for path in files] == [{}, {}]
-    assert [entry.reason for entry in collection.refused] == [RefusalReason.LIMIT, RefusalReason.SYNTAX]
+    assert [(entry.reason, entry.origin) for entry in collection.refused] == [
+        (RefusalReason.LIMIT, "limit.toml"),
+        (RefusalReason.SYNTAX, "syntax.toml"),
+    ]
+    assert "line 1 has more than 8000 characters" in collection.refused[0].text
+    assert "(at line 1, column 5)" in collection.refused[1].text

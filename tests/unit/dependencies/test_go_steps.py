@@ -11,9 +11,10 @@ from devtools.coderegistries import hash_files, make_module
 from sandbox.attack.suites.hostile_archives import make_distant_list
 from sandbox.dependencies import go_hashes
 from sandbox.dependencies import go_steps as steps
-from sandbox.dependencies.go_hashes import hash_module_file, hash_zip
-from sandbox.dependencies.layer_plan import LayerPlan
-from sandbox.models.dependencies import RefusalReason
+from sandbox.dependencies.go_hashes import ContentBudget, hash_module_file, hash_zip
+from sandbox.dependencies.layer_plan import LayerPlan, Look, do_not_stop
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.dependencies import LockedPackage, RefusalReason
 from sandbox.models.layers import LayerPackage
 
 HASH = f"h1:{'A' * 43}="
@@ -152,6 +153,37 @@ def test_a_zip_that_would_fill_memory_is_no_zip(tmp_path: Path, monkeypatch: pyt
             patch.setattr(go_hashes, limit, value)
             with pytest.raises(ValueError, match="more than"):
                 hash_zip(path)
+
+
+def compare_bombs(folder: Path, look: Look = do_not_stop) -> tuple[str, ...]:
+    """Compare two archives of 100,000 bytes with a go.sum."""
+    packages = []
+    for name in ("a", "b"):
+        with zipfile.ZipFile(folder / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a", b"0" * 100_000)
+        packages.append(LayerPackage(name=f"example.com/{name}", version="v1.0.0", file=f"{name}.zip", sha256=""))
+    locked = (LockedPackage(name=one.name, version=one.version, hashes=(HASH,), origin="go.sum") for one in packages)
+    return steps.STEPS.find_mismatches(folder, packages, LayerPlan({}, locked=tuple(locked)), look)
+
+
+@pytest.mark.parametrize(("left", "is_enough"), [(250_000, True), (150_000, False), (5_000, False)])
+def test_the_modules_of_a_layer_have_a_limit_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, *, is_enough: bool
+) -> None:
+    """Each of them is within its own: 2,000 of 500 MiB took hours. Control: with room for both they are compared."""
+    monkeypatch.setattr(steps, "ContentBudget", lambda look: ContentBudget(look, left))
+    if is_enough:
+        assert compare_bombs(tmp_path) == ("a.zip", "b.zip")
+        return
+    with pytest.raises(SandboxError, match="hold more than 8 GiB, or too many files") as caught:
+        compare_bombs(tmp_path)
+    assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
+
+
+def test_a_comparison_with_go_sum_can_be_stopped(tmp_path: Path) -> None:
+    looks = [None, None]
+    with pytest.raises(IndexError):
+        compare_bombs(tmp_path, looks.pop)
 
 
 def test_s167_a_list_that_names_one_file_very_often_is_not_loaded(

@@ -2,18 +2,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sandbox.dependencies.layer_plan import ABSENT, UNFIT, LayerPlan
+from sandbox.dependencies.layer_plan import ABSENT, UNFIT, LayerPlan, Look
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Verdict
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.layers import LayerPackage
 from sandbox.workbench.checks import layer_builds
+from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.layer_attempts import STOPPED
 from sandbox.workbench.checks.layer_builds import list_lacking, require_installed
 
 
@@ -102,3 +106,39 @@ def test_a_fetch_that_does_not_say_what_it_chose_is_refused(kind: str, tmp_path:
     with pytest.raises(SandboxError) as raised:
         layer_builds._read_selection(tmp_path / "selection.txt")
     assert raised.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_the_comparison_with_a_lock_file_ends_when_the_fetch_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: else the archives are taken."""
+    (tmp_path / "archives").mkdir()
+    (tmp_path / "archives" / "a").write_bytes(b"x")
+    (tmp_path / "selection.txt").write_text("as locked")
+    fetched: Any = SimpleNamespace(folder=tmp_path, accesses=(), require_success=lambda _: None)
+
+    def compare(_folder: Path, _packages: object, _plan: object, look: Look) -> tuple[str, ...]:
+        look()
+        return ()
+
+    def describe(file: str, sha256: str) -> LayerPackage:
+        return LayerPackage(name="a", version="1", file=file, sha256=sha256)
+
+    steps: Any = SimpleNamespace(
+        archives="archives", fetch=None, may_be_empty=False, describe=describe, find_mismatches=compare
+    )
+    monkeypatch.setattr(layer_builds, "find_steps", lambda _: steps)
+    monkeypatch.setattr(layer_builds, "_write_check", lambda *_: None)
+    monkeypatch.setattr(layer_builds, "fetch", lambda *_: nullcontext(fetched))
+    monkeypatch.setattr(layer_builds, "replace", lambda found, **_: found)
+    services: Any = None  # no guest is set up
+    request: Any = SimpleNamespace(
+        rule=SimpleNamespace(ecosystem="go"), plan=LayerPlan({}), setup=None, as_of=datetime.now(UTC)
+    )
+    for name in ("taken", "stopped"):
+        (tmp_path / name).mkdir()
+    found = layer_builds._fetch_archives(services, request, Watch(), tmp_path / "taken")
+    assert [package.file for package in found.packages] == ["a"]
+    with pytest.raises(SandboxError) as raised:
+        layer_builds._fetch_archives(services, request, Watch(cancelled=lambda: True), tmp_path / "stopped")
+    assert raised.value.reason == STOPPED

@@ -40,3 +40,16 @@ def test_n10_a_changed_fact_is_named() -> None:
     with pytest.raises(SandboxError, match="What was approved has changed: verified") as caught:
         require(join_state(HEAD, FACTS), {**FACTS, "verified": False})
     assert caught.value.code is ErrorCode.CONFLICT
+
+
+@pytest.mark.parametrize("facts", [FACTS, {}], ids=["with facts", "of an earlier version"])
+def test_n10_a_digest_of_content_is_compared_where_an_operation_has_one(facts: Facts) -> None:
+    """Control: with the same digest the operation acts."""
+    approved = join_state(HEAD, facts, "sha256:seen") if facts else f"{HEAD} sha256:seen"
+    require_approved_state("commit", HEAD, approved, lambda _: FACTS, lambda: "sha256:seen")
+    with pytest.raises(SandboxError, match="content of the paths to delete") as caught:
+        require_approved_state("commit", HEAD, approved, lambda _: FACTS, lambda: "sha256:other")
+    assert caught.value.code is ErrorCode.CONFLICT
+    with pytest.raises(SandboxError) as caught:
+        require(approved)
+    assert caught.value.code is ErrorCode.INVALID_INPUT
