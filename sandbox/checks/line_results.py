@@ -17,7 +17,7 @@ from sandbox.models.checks import ResultPatterns
 from sandbox.models.test_results import TestResult
 from sandbox.models.words import TestOutcome
 
-_LINE_S = 0.1  # of a pattern on one line; `regex` counts the processor time of this process (clock(3))
+_LINE_S = 1.0  # of a pattern on one line; `regex` counts the processor time of all threads of a process (clock(3))
 _CUT_OFF = "its output was not read to its end: its patterns take too long (`results` of the profile)"
 
 
@@ -25,7 +25,7 @@ def read_line_results(logs: Sequence[Path], patterns: ResultPatterns, results: C
     """Add what the lines of these logs say, and return their sum; None if no line matches.
 
     Lines that cost a pattern too much processor time, or all together more than `READING_S`, make the results
-    incomplete: how busy the host is does not.
+    incomplete. How busy the host is does not.
     """
     with reserve_for_logs(logs, LINE_FACTOR):
         return _match_lines(logs, patterns, results)

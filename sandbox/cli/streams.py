@@ -5,7 +5,8 @@
   read. click would end the process with 1, which means that a check did not pass.
 - Text has no terminal sequence but those that set colors: each command neutralises what a guest, a worker or a forge
   said where it prints it, and this holds if one field was forgotten (S194). Bytes that were asked for are exact.
-  A stream in ASCII becomes one in UTF-8: click would write UTF-8 past it, with a stream of its own (seen: 8.5).
+  A stream in ASCII becomes one in UTF-8: click would write UTF-8 past it, with a stream of its own (seen: 8.5). What
+  another encoding lacks, such as the character that stands for the others in Latin-1, is written as its number.
 - A result that cannot be written (a full disk) is an error at the end. Progress that cannot be written is not.
 """
 
@@ -103,10 +104,11 @@ def _open_if_closed(descriptor: int) -> None:
 def _text_stream(output: GuardedStream, replaced: TextIO | None) -> TextIO:
     """A text stream like the interpreter's, which is None if its descriptor was closed."""
     is_for_ascii = bool(replaced and replaced.encoding and codecs.lookup(replaced.encoding).name == "ascii")
+    is_lenient = replaced and not is_for_ascii and replaced.errors != "strict"
     made = TextStream(
         io.BufferedWriter(output),
         encoding=replaced.encoding if replaced and not is_for_ascii else "utf-8",
-        errors=replaced.errors if replaced and not is_for_ascii else "backslashreplace",
+        errors=replaced.errors if replaced and is_lenient else "backslashreplace",
         line_buffering=replaced.line_buffering if isinstance(replaced, io.TextIOWrapper) else True,
     )
     made.is_for_ascii = is_for_ascii

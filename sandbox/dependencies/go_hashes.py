@@ -73,11 +73,12 @@ def hash_zip(path: Path, budget: ContentBudget | None = None) -> str:
         with zipfile.ZipFile(path) as archive:
             rest = CONTENT_BYTES
             found = []
+            budget.take(FILE_BYTES * len(archive.infolist()))
             for entry in archive.infolist():
                 if entry.compress_type not in _METHODS:
                     raise ValueError("packed in a way that go does not read")
                 digest = hashlib.sha256()
-                budget.take(FILE_BYTES)
+                budget.look()
                 with archive.open(entry) as stream:
                     while block := stream.read(1 << 20):
                         budget.take(len(block))

@@ -95,7 +95,7 @@ def require_approved_state(
     the operation has none. Raises: `conflict`; `invalid_input` for a text that `join_state` does not make.
     """
     wanted, content, asked = _split_state(approved or "")
-    if content and find_content is None:
+    if (asked and not wanted) or (content and find_content is None):
         raise _unreadable_error()
     require_approved(what, target, wanted or None)
     if asked:

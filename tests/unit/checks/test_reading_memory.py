@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,6 +104,23 @@ def test_a_small_report_does_not_wait_for_memory(tmp_path: Path, reserved: list[
     (tmp_path / "a.tap").write_bytes(b"ok\n" * 1000)
     assert len(read(tmp_path, "report").results) == 1000
     assert reserved == []
+
+
+def test_readers_together_leave_work_on_clones_most_of_the_budget(reserved: list[int]) -> None:
+    """Control: the second one goes on when the first has ended."""
+    entered = threading.Event()
+
+    def read_second() -> None:
+        with reading_memory.reserve_for_reading(BUDGET_BYTES):
+            entered.set()
+
+    second = threading.Thread(target=read_second)
+    with reading_memory.reserve_for_reading(BUDGET_BYTES):
+        second.start()
+        assert not entered.wait(0.2)
+        assert sum(reserved) == BUDGET_BYTES // 4
+    assert entered.wait(30)
+    second.join()
 
 
 def test_what_gets_no_memory_in_time_is_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,13 @@ def test_s194_no_locale_lets_a_sequence_through(monkeypatch: pytest.MonkeyPatch,
     assert found == ["\ufffd[2J\ufffd2J\u20ac\n\x1b[1J\n\x1b[3J".encode()]
 
 
+def test_what_an_encoding_lacks_is_written_as_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: what it has is written as it is."""
+    with writing(monkeypatch, io.TextIOWrapper(io.BytesIO(), "latin-1")) as found:
+        click.echo("\x1b[2J\u20ac\xe9", color=True)
+    assert found == [b"\\ufffd[2J\\u20ac\xe9\n"]
+
+
 @pytest.mark.parametrize(("encoding", "bars"), [("ascii", usage._DIGITS), ("utf-8", usage._BARS)])
 def test_bars_are_digits_where_the_environment_asks_for_ascii(
     monkeypatch: pytest.MonkeyPatch, encoding: str, bars: str

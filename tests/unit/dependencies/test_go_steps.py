@@ -180,6 +180,17 @@ def test_the_modules_of_a_layer_have_a_limit_together(
     assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
 
 
+def test_each_file_of_a_list_counts_though_the_first_one_cannot_be_read(tmp_path: Path) -> None:
+    """Control: with room for the list it is that file which is refused."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_BZIP2) as archive:
+        for name in ("a", "b"):
+            archive.writestr(name, b"")
+    with pytest.raises(ValueError, match="go does not read"):
+        hash_zip(tmp_path / "a.zip", ContentBudget(left_bytes=2 * go_hashes.FILE_BYTES))
+    with pytest.raises(SandboxError, match="too many files"):
+        hash_zip(tmp_path / "a.zip", ContentBudget(left_bytes=2 * go_hashes.FILE_BYTES - 1))
+
+
 def test_a_comparison_with_go_sum_can_be_stopped(tmp_path: Path) -> None:
     looks = [None, None]
     with pytest.raises(IndexError):

@@ -31,6 +31,12 @@ def test_n10_a_malformed_state_is_refused_with_a_type(text: str) -> None:
     assert len(caught.value.details) < 1000
 
 
+def test_n10_facts_without_an_id_are_no_state_of_a_task() -> None:
+    with pytest.raises(SandboxError) as caught:
+        require(join_state("", {"profile_choice": "x"}), {"profile_choice": "x"})
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
 @pytest.mark.parametrize("approved", [None, "", HEAD, f"{HEAD} ", f"{HEAD} {{}}", join_state(HEAD, FACTS)])
 def test_n10_a_state_of_ours_and_an_id_alone_are_compared(approved: str | None) -> None:
     require(approved)
