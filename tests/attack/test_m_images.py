@@ -204,7 +204,7 @@ def test_s166_a_layer_unpacks_to_no_more_than_it_has(engine: DockerEngine, tmp_p
     labels = {"space.sandbox.image": name, "space.sandbox.folder": name, "space.sandbox.recipe": recipe}
     (home := Home(tmp_path / "home")).prepare()
     site = ImageBuildContext(engine, home, ImageSettings(), {})
-    path = write_archive(tmp_path / "bomb.tar", tag, labels, layer=layer)
+    path = write_archive(tmp_path / "bomb.tar", tag, labels, layers=[layer])
     assert path.stat().st_size < large / 100
     with refused(ErrorCode.INVALID_INPUT):
         import_images(site, path, print)

@@ -23,9 +23,9 @@ NEVER = {"layers": {"fetch": "never"}}
 SMALL = (
     "cachetools",
     "bzip2",
-    "golang-github-google-uuid",
-    "libtry-tiny-perl",
+    *(pytest.param(name, marks=pytest.mark.thorough) for name in ("golang-github-google-uuid", "libtry-tiny-perl")),
 )
+"""Profiles of the last two are those of projects in test_shipped_profiles.py, which `make test` verifies."""
 
 
 @pytest.mark.parametrize("name", SMALL)

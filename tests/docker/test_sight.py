@@ -17,18 +17,18 @@ from sandbox.engine.container_types import ProbeContainer
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ProbeLevel, Verdict
 
-pytestmark = pytest.mark.xdist_group("sight")  # it takes longest to load an engine's images
+pytestmark = pytest.mark.xdist_group("sight")  # it takes longest to start an engine
 
 PROFILE = """
 label = "small"
-image = "space-sandbox/base:latest"
+image = "space-sandbox/init:latest"
 priority = 1000
 [detect]
 all = [{ file = "Makefile" }]
 [[check]]
 id = "build"
 label = "build"
-argv = ["make"]
+argv = ["/init", "--hand-out"]
 """
 
 
@@ -60,27 +60,30 @@ def ask(
 
 @contextmanager
 def started(engine: PrivateEngine) -> Iterator[PrivateEngine]:
-    """The engine with the images that a run needs."""
+    """The engine with the one image that a run needs: a small one."""
     if reason := PrivateEngine.why_not():
         unavailable(reason)
     with engine:
-        for image in ("base", "init"):
-            engine.load(f"space-sandbox/{image}:latest")
+        engine.load("space-sandbox/init:latest")
         yield engine
 
 
 @pytest.fixture(scope="module")
-def private() -> Iterator[PrivateEngine]:
-    """It does not see later mounts."""
-    with started(PrivateEngine(propagation="private")) as engine:
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hidden")
+
+
+@pytest.fixture(scope="module")
+def private(hidden: Path) -> Iterator[PrivateEngine]:
+    """It sees neither later mounts nor what is in `hidden`."""
+    with started(PrivateEngine(propagation="private", hidden=hidden)) as engine:
         yield engine
 
 
-def test_engine_that_does_not_see_the_home_is_named_by_doctor_and_by_a_run(tmp_path: Path, project: Path) -> None:
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    with started(PrivateEngine(propagation="private", hidden=hidden)) as engine:
-        level, value, ended = ask(engine, hidden / "home", project)
+def test_engine_that_does_not_see_the_home_is_named_by_doctor_and_by_a_run(
+    private: PrivateEngine, hidden: Path, project: Path
+) -> None:
+    level, value, ended = ask(private, hidden / "home", project)
     assert (level, value) == (ProbeLevel.FAIL, "the engine does not see the files of this home")
     assert isinstance(ended, SandboxError)
     assert ended.code is ErrorCode.ENGINE_UNAVAILABLE

@@ -69,6 +69,23 @@ def server(request: pytest.FixtureRequest, home: Path) -> Iterator[AgentServer]:
         found.stop()
 
 
+@pytest.fixture(scope="module")
+def http_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentServer]:
+    """One for requests that change nothing."""
+    found = AgentServer(tmp_path_factory.mktemp("http") / "home", "http")
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def on_one(other: Transport) -> pytest.MarkDecorator:
+    """In `make test` a server of one kind: nothing in the test depends on it. `other`: left to `make thorough`."""
+    kinds = [pytest.param(one, marks=pytest.mark.thorough) if one == other else one for one in ("stdio", "http")]
+    return pytest.mark.parametrize("server", kinds, indirect=True)
+
+
 async def repair(client: Client, person: Command, project: str) -> str:
     """From clone to an edit that should mend it, across somebody else's edit; the id of the task."""
     repository = (await approved(client, person, "space_repo_clone", url=project))["repository"]["id"]
@@ -157,6 +174,7 @@ test:
 """
 
 
+@on_one("http")
 def test_an_agent_finds_a_failure_in_the_middle_of_a_long_log(
     server: AgentServer, home: Path, git_server: GitServer, tmp_path: Path
 ) -> None:
@@ -337,6 +355,7 @@ def test_a_client_that_goes_stops_its_check_where_that_is_asked_for(server: Agen
     assert Command(server.home).ok("file", "read", slow.id, "Makefile")["content"].startswith("build:")
 
 
+@on_one("http")
 def test_a_run_is_left_and_ended_by_its_id(server: AgentServer, slow: SlowTask) -> None:
     async def session(client: Client) -> None:
         started = await ok(client, "space_repo_run_check", task_id=slow.id, check_id="test", wait_s=0.5)
@@ -399,7 +418,16 @@ class Tasks(ClientExtension):
             await anyio.sleep(handle.poll_interval_ms / 20_000)
 
 
-@pytest.mark.parametrize(("cancels", "verdict"), [(False, "passed"), (True, "killed")], ids=["waits", "cancels"])
+@pytest.mark.parametrize(
+    ("server", "cancels", "verdict"),
+    [
+        pytest.param("stdio", False, "passed", id="stdio-waits"),
+        pytest.param("http", True, "killed", id="http-cancels"),
+        pytest.param("http", False, "passed", id="http-waits", marks=pytest.mark.thorough),
+        pytest.param("stdio", True, "killed", id="stdio-cancels", marks=pytest.mark.thorough),
+    ],
+    indirect=["server"],
+)
 def test_a_client_that_knows_tasks_waits_by_itself(
     server: AgentServer, slow: SlowTask, cancels: bool, verdict: str
 ) -> None:
@@ -451,23 +479,21 @@ def test_what_the_policy_keeps_from_a_tool_is_kept_from_the_protocol_as_well(
         ({"authorization": "Bearer TOKEN", "origin": "null"}, 403),
     ],
 )
-def test_n01_n02_strangers_and_rebound_names_are_turned_away(home: Path, headers: dict[str, str], status: int) -> None:
-    server = AgentServer(home, "http")
-    server.start()
-    try:
-        headers = {name: value.replace("TOKEN", server.token) for name, value in headers.items()}
-        body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-        base = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-        with httpx2.Client(timeout=60) as http:
-            assert http.post(server.url, json=body, headers={**base, **headers}).status_code == status
-            if status == 401:
-                for path, method in (("/", "GET"), ("/health", "GET"), ("/mcp", "OPTIONS"), ("/mcp", "DELETE")):
-                    url = server.url.removesuffix("/mcp") + path
-                    assert http.request(method, url, headers=headers).status_code == 401
-            good = {**base, "authorization": f"Bearer {server.token}"}
-            assert http.post(server.url, json=body, headers=good).status_code < 500, "the control"
-    finally:
-        server.stop()
+def test_n01_n02_strangers_and_rebound_names_are_turned_away(
+    http_server: AgentServer, headers: dict[str, str], status: int
+) -> None:
+    server = http_server
+    headers = {name: value.replace("TOKEN", server.token) for name, value in headers.items()}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    base = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    with httpx2.Client(timeout=60) as http:
+        assert http.post(server.url, json=body, headers={**base, **headers}).status_code == status
+        if status == 401:
+            for path, method in (("/", "GET"), ("/health", "GET"), ("/mcp", "OPTIONS"), ("/mcp", "DELETE")):
+                url = server.url.removesuffix("/mcp") + path
+                assert http.request(method, url, headers=headers).status_code == 401
+        good = {**base, "authorization": f"Bearer {server.token}"}
+        assert http.post(server.url, json=body, headers=good).status_code < 500, "the control"
 
 
 @pytest.mark.parametrize(
@@ -483,18 +509,13 @@ def test_n01_n02_strangers_and_rebound_names_are_turned_away(home: Path, headers
     ],
     ids=["open", "deep", "nan", "surrogate", "bytes", "empty", "large"],
 )
-def test_n12_bodies_that_are_no_requests_are_refused(home: Path, body: bytes) -> None:
-    server = AgentServer(home, "http")
-    server.start()
+def test_n12_bodies_that_are_no_requests_are_refused(http_server: AgentServer, body: bytes) -> None:
     headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-    try:
-        with httpx2.Client(timeout=60, headers={**headers, "authorization": f"Bearer {server.token}"}) as http:
-            answer = http.post(server.url, content=body)
-            assert 400 <= answer.status_code < 500
-            assert "Traceback" not in answer.text
-            assert http.post(server.url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"}).status_code < 500
-    finally:
-        server.stop()
+    with httpx2.Client(timeout=60, headers={**headers, "authorization": f"Bearer {http_server.token}"}) as http:
+        answer = http.post(http_server.url, content=body)
+        assert 400 <= answer.status_code < 500
+        assert "Traceback" not in answer.text
+        assert http.post(http_server.url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"}).status_code < 500
 
 
 def test_n06_other_machines_need_a_token_file_of_their_own(home: Path) -> None:

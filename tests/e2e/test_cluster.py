@@ -216,7 +216,13 @@ def test_an_operation_is_carried_out_once_for_its_id(hosts: Hosts) -> None:
     assert other.error.code == "conflict"
 
 
-@pytest.mark.parametrize("claims", [1, 2], ids=["taken over", "taken over again by a third host"])
+@pytest.mark.parametrize(
+    "claims",
+    [
+        pytest.param(1, id="taken over"),
+        pytest.param(2, id="taken over again by a third host", marks=pytest.mark.thorough),
+    ],
+)
 def test_an_operation_whose_answer_was_lost_with_its_host_is_answered_from_the_hub(
     hosts: Hosts, git_server: GitServer, tmp_path: Path, claims: int
 ) -> None:
@@ -382,7 +388,7 @@ def test_a_close_whose_answer_was_lost_is_answered_from_the_hub(hosts: Hosts, tm
     assert error.value.code is ErrorCode.UNSAFE_REPOSITORY
 
 
-@pytest.mark.parametrize("is_sent", [False, True])
+@pytest.mark.parametrize("is_sent", [pytest.param(False, marks=pytest.mark.thorough), True])  # as of a creation, above
 def test_a_fork_that_was_interrupted_is_made_again(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
@@ -479,7 +485,7 @@ def forge_done(hosts: Hosts, task: str, operation: TaskOperation, value: object)
     client.run("push", "--force", hosts.hub, f"{state}:{ref}", cwd=clone)
 
 
-@pytest.mark.parametrize("name", [OperationName.VERIFY, OperationName.CHECK])
+@pytest.mark.parametrize("name", [OperationName.VERIFY, pytest.param(OperationName.CHECK, marks=pytest.mark.thorough)])
 def test_s146_a_verdict_in_the_hub_is_not_answered(hosts: Hosts, name: OperationName) -> None:
     """Control: what the hub says of an edit is answered."""
     task, forged = begin(hosts), {"verified": True, "verdict": "passed"}

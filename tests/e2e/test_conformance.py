@@ -27,13 +27,8 @@ SCENARIOS = {
             "input-required-result-validate-input"),
 }  # fmt: skip
 
-LIKE_ANOTHER = {"ping", "resources-list", "prompts-list"}
-"""What both lines ask in the same way: of the older one `make thorough` runs these."""
-CASES = [
-    pytest.param(line, name, marks=[pytest.mark.thorough] if line == "0.1" and name in LIKE_ANOTHER else [])
-    for line, names in SCENARIOS.items()
-    for name in names
-]
+CASES = [(line, name) for line, names in SCENARIOS.items() for name in names]
+Results = tuple[dict[str, tuple[int, int]], str]
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +52,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.communicate(timeout=60)
 
 
+@pytest.fixture(scope="module")
+def results(url: str) -> dict[str, Results]:
+    """Of each line of the suite."""
+    return {line: conformance.run_scenarios(line, url) for line in SCENARIOS}
+
+
 @pytest.mark.parametrize(("line", "name"), CASES)
-def test_conforms(url: str, line: str, name: str) -> None:
-    passed, failed, output = conformance.scenario(line, url, name)
+def test_conforms(results: dict[str, Results], line: str, name: str) -> None:
+    counts, output = results[line]
+    passed, failed = counts.get(name, (0, 1))
     assert (passed > 0, failed) == (True, 0), output
 
 

@@ -248,8 +248,8 @@ COMMANDS = {
     "take-over": Command(take_over, needs_engine=True, later=("pool", "fill")),
 }
 
-LIKE_ANOTHER = {"write", "snapshot", "close", "push-again", "run", "clean"}
-"""Most of their steps are those of patch, commit, close-and-delete, push, verify and restore."""
+LIKE_ANOTHER = {"write", "snapshot", "close", "close-and-delete", "push-again", "run", "clean", "fork"}
+"""Most of their steps are those of patch, commit, close-with-guest, push, verify, restore and create."""
 
 
 def chosen(name: str, steps: int) -> list[int]:

@@ -104,6 +104,8 @@ def test_run_exits_1_when_a_check_fails_and_shows_why(sandbox: Command, git_serv
     assert "the reason" in ended.stdout
 
 
+# Over ssh: tests/e2e/test_ssh.py, test_push.py
+@pytest.mark.parametrize("url", ["https", pytest.param("ssh", marks=pytest.mark.thorough)], indirect=True)
 def test_every_step_from_clone_to_pushed_branch(
     sandbox: Command, git_server: GitServer, project: str, url: str
 ) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,9 @@ class Site:
 
     def clone_at_once(self, *urls: str, **env: str) -> list[Ended]:
         """Commands that mostly wait, side by side."""
-        processes = [Command(self.sandbox.home, env).start("repo", "clone", url, "--json") for url in urls]
-        return [ended(process) for process in processes]
+        sandbox = Command(self.sandbox.home, env)
+        with ThreadPoolExecutor(len(urls)) as pool:
+            return list(pool.map(lambda url: sandbox("repo", "clone", url, "--json"), urls))
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +72,6 @@ def closed_port() -> Iterator[int]:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
-
-
-def ended(process: subprocess.Popen[str]) -> Ended:
-    stdout, stderr = process.communicate(timeout=120)
-    return Ended(process.returncode, stdout, stderr)
 
 
 def assert_nothing_is_left(home: Path) -> None:
@@ -130,22 +127,26 @@ def knows(password: str | None = None, *, ssh_key: bool = True) -> Situation:
     return forget
 
 
+thorough = pytest.mark.thorough
+"""Other words of git for what another parameter or test here shows; tests/unit/git/test_failures.py has them all."""
+
+
 @pytest.mark.parametrize(
     ("protocol", "situation", "code", "tried"),
     [
         pytest.param("https", knows("Wr0ng"), "auth_failed", 1, id="wrong-password"),
-        pytest.param("https", knows(""), "auth_failed", 1, id="no-password"),
+        pytest.param("https", knows(""), "auth_failed", 1, id="no-password", marks=thorough),
         pytest.param("ssh", knows(ssh_key=False), "auth_failed", 1, id="wrong-ssh-key"),
-        pytest.param("https", answers(403), "auth_failed", 1, id="http-403"),
+        pytest.param("https", answers(403), "auth_failed", 1, id="http-403", marks=thorough),
         pytest.param("https", answers(404), "remote_not_found", 1, id="http-404"),
-        pytest.param("https", answers(429, Retry_After="1"), "network_error", 3, id="http-429"),
-        pytest.param("https", answers(500), "network_error", 3, id="http-500"),
+        pytest.param("https", answers(429, Retry_After="1"), "network_error", 3, id="http-429", marks=thorough),
+        pytest.param("https", answers(500), "network_error", 3, id="http-500", marks=thorough),
         pytest.param("https", answers(503, Retry_After="1"), "network_error", 3, id="http-503"),
         pytest.param("https", breaks("https", "reset", MID_PACK), "network_error", 3, id="https-reset-mid-pack"),
         pytest.param("https", breaks("https", "corrupt", MID_PACK), "network_error", 3, id="https-corrupt-mid-pack"),
         pytest.param("ssh", breaks("ssh", "reset", MID_PACK), "network_error", 3, id="ssh-reset-mid-pack"),
         pytest.param("https", impostor("unknown-ca"), "network_error", 1, id="tls-unknown-ca"),
-        pytest.param("https", impostor("expired"), "network_error", 1, id="tls-expired"),
+        pytest.param("https", impostor("expired"), "network_error", 1, id="tls-expired", marks=thorough),
         pytest.param("https", impostor("wrong-name"), "network_error", 1, id="tls-wrong-name"),
     ],
 )

@@ -31,6 +31,8 @@ __all__ = ["elsewhere", "forge_packages"]
 pytestmark = [pytest.mark.xdist_group("pull-requests"), pytest.mark.usefixtures("forge_packages")]
 ALL = os.environ.get("KILL_STEPS") == "all"
 
+with_both = pytest.mark.parametrize("forge", ["github", "gitlab"], indirect=True)
+
 
 @dataclass(frozen=True)
 class ServerBranches:
@@ -60,6 +62,7 @@ class Forge:
     url: str
     server: GitServer
     name: str
+    repo_id: str = ""
 
     @property
     def opened(self) -> int:
@@ -119,9 +122,11 @@ class Forge:
 
     def task(self) -> str:
         """A task with one commit."""
-        repository = self.sandbox.ok("repo", "clone", self.url)["repository"]
-        assert repository["host"] == self.kind
-        task = self.sandbox.ok("task", "create", repository["id"], "--prompt", "Say two @octocat, closes #1")["task"]
+        if not self.repo_id:
+            repository = self.sandbox.ok("repo", "clone", self.url)["repository"]
+            assert repository["host"] == self.kind
+            self.repo_id = repository["id"]
+        task = self.sandbox.ok("task", "create", self.repo_id, "--prompt", "Say two @octocat, closes #1")["task"]
         self.commit(task["id"], "Say two")
         return str(task["id"])
 
@@ -132,10 +137,11 @@ class Forge:
         return str(self.sandbox.ok("commit", task_id, "-m", message)["commit"])
 
 
-@pytest.fixture(params=["github", "gitlab"])
+@pytest.fixture(params=["github", pytest.param("gitlab", marks=pytest.mark.thorough)])
 def forge(
     request: pytest.FixtureRequest, git_server: GitServer, home: Path, tmp_path: Path, elsewhere: StandIn
 ) -> Iterator[Forge]:
+    """What differs between forges is shown by tests/contract/test_forges.py; `make test` has one whole way on each."""
     kind, name = request.param, f"pr-{uuid.uuid4().hex[:8]}"
     content = tmp_path / "content"
     content.mkdir()
@@ -155,6 +161,7 @@ def forge(
     require_fit(stand_in)
 
 
+@with_both
 def test_from_a_commit_to_a_merged_pull_request_with_one_repair(forge: Forge) -> None:
     sandbox, task_id = forge.sandbox, forge.task()
 
@@ -190,6 +197,7 @@ def test_from_a_commit_to_a_merged_pull_request_with_one_repair(forge: Forge) ->
     assert said.count("pr-open") == 3
 
 
+@with_both
 def test_one_that_was_closed_upstream_closes_the_task_and_keeps_its_files(forge: Forge) -> None:
     sandbox, task_id = forge.sandbox, forge.task()
     sandbox.ok("pr", "open", task_id)
@@ -369,15 +377,24 @@ def test_a_host_that_is_no_forge_gets_the_branch_and_says_so(git_server: GitServ
 
 
 @pytest.mark.parametrize("forge", ["github"], indirect=True)  # nothing in it depends on the forge
-def test_killed_at_any_step_the_next_call_finds_the_truth(forge: Forge, tmp_path: Path) -> None:
-    """One pull request, on the record and of the last commit, whenever the command before was killed."""
+@pytest.mark.parametrize(
+    "shares",
+    [pytest.param((0.8, 0.97), id="late"), pytest.param((0.4, 0.9), id="earlier", marks=pytest.mark.thorough)],
+)
+def test_killed_at_any_step_the_next_call_finds_the_truth(
+    forge: Forge, tmp_path: Path, shares: tuple[float, ...]
+) -> None:
+    """One pull request, on the record and of the last commit, whenever the command before was killed.
+
+    `shares`: of the steps of the command, unless all are asked for. Most of what matters comes late.
+    """
     notes = tmp_path / "notes"
     notes.mkdir()
     home = forge.sandbox.home
     with Kills(notes) as kills:
         whole = kills.run(home, "pr", "open", forge.task())
         assert whole.code == 0, whole.stdout
-        steps = range(1, whole.steps + 1) if ALL else sorted({round(whole.steps * share) for share in _SHARES})
+        steps = range(1, whole.steps + 1) if ALL else sorted({round(whole.steps * share) for share in shares})
         for step in steps:
             before, task_id = forge.opened, forge.task()
             killed = kills.run(home, "pr", "open", task_id, at=step)
@@ -392,10 +409,6 @@ def test_killed_at_any_step_the_next_call_finds_the_truth(forge: Forge, tmp_path
                 found["head_commit"],
             )
             assert killed.was_killed or killed.code == 0
-
-
-_SHARES = (0.4, 0.8, 0.9, 0.97)
-"""Of the steps of the command, unless all are asked for: most of what matters comes late."""
 
 
 @pytest.mark.parametrize("moment", ["before it is opened", "after it is opened"])

@@ -40,7 +40,7 @@ def sandbox(git_server: GitServer, tmp_path: Path) -> Command:
 WORDS = r"printf '\033[31mneeds a ticket\033[0m\nPermission denied (publickey).\nremote: Authentication failed\n' >&2"
 
 
-@pytest.mark.parametrize("protocol", ["https", "ssh"])
+@pytest.mark.parametrize("protocol", [pytest.param("https", marks=pytest.mark.thorough), "ssh"])
 def test_a_hook_that_declines_is_told_with_its_words_and_the_next_push_arrives(
     git_server: GitServer, repository: str, sandbox: Command, protocol: str
 ) -> None:

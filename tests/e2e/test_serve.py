@@ -77,9 +77,9 @@ def test_a_client_loads_next_to_nothing_and_its_command_runs_in_the_daemon(daemo
     "arguments",
     [
         ["status", "TASK"],
-        ["status", "TASK", "--json"],
+        pytest.param(["status", "TASK", "--json"], marks=pytest.mark.thorough),
         ["file", "read", "TASK", "f"],
-        ["file", "read", "TASK", "missing"],
+        pytest.param(["file", "read", "TASK", "missing"], marks=pytest.mark.thorough),
         ["task", "show", "task-00000000-0000-4000-8000-000000000000", "--json"],
         ["frobnicate"],
         ["task", "list", "--help"],

@@ -37,9 +37,16 @@ def nobody_reads() -> Iterator[IO[bytes]]:
         yield stream
 
 
-@pytest.mark.parametrize("json_flag", [[], ["--json"]], ids=["text", "json"])
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(FINE, 0), (WRONG, 2), (("--help",), 0)], ids=["fine", "wrong", "help"]
+    ("arguments", "code", "json_flag"),
+    [
+        pytest.param(FINE, 0, [], id="fine-text"),
+        pytest.param(WRONG, 2, ["--json"], id="wrong-json"),
+        pytest.param(("--help",), 0, [], id="help-text"),
+        pytest.param(FINE, 0, ["--json"], id="fine-json", marks=pytest.mark.thorough),
+        pytest.param(WRONG, 2, [], id="wrong-text", marks=pytest.mark.thorough),
+        pytest.param(("--help",), 0, ["--json"], id="help-json", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_reader_who_left_changes_no_exit_code(
     tmp_path: Path, nobody_reads: IO[bytes], arguments: tuple[str, ...], code: int, json_flag: list[str]
@@ -50,13 +57,15 @@ def test_a_reader_who_left_changes_no_exit_code(
     assert ended(home, *json_flag, *arguments, stdout=nobody_reads, stderr=nobody_reads)[0] == code
 
 
-@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closing", [pytest.param("<&-", marks=pytest.mark.thorough), ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_descriptors_change_no_exit_code(tmp_path: Path, closing: str) -> None:
     assert ended(tmp_path / "home", *FINE, closing=closing) == (0, "")
     assert ended(tmp_path / "home", *WRONG, closing=closing)[0] == 2
 
 
-@pytest.mark.parametrize("arguments", [FINE, (*FINE, "--json"), (*WRONG, "--json"), ("--help",)])
+@pytest.mark.parametrize(
+    "arguments", [FINE, pytest.param((*FINE, "--json"), marks=pytest.mark.thorough), (*WRONG, "--json"), ("--help",)]
+)
 def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         code, errors = ended(tmp_path / "home", *arguments, stdout=full)
