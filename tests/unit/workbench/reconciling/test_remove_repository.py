@@ -321,7 +321,9 @@ def killed_at(step: int, home: Path, repo_id: str) -> bool:
     return status != 0
 
 
-@pytest.mark.parametrize("afterwards", ["remove", "clone"])
+@pytest.mark.parametrize(
+    "afterwards", ["either", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("remove", "clone"))]
+)
 def test_p03_a_kill_at_every_step_leaves_what_the_next_command_copes_with(
     afterwards: str, workbench: Workbench, repo_id: str, upstream: Upstream, tmp_path: Path
 ) -> None:
@@ -337,7 +339,7 @@ def test_p03_a_kill_at_every_step_leaves_what_the_next_command_copes_with(
             break
         deaths += 1
         with opened(home) as again:
-            if afterwards == "clone":
+            if afterwards == "clone" or (afterwards == "either" and deaths % 2):
                 assert again.clone(str(upstream.root)).repository.id == repo_id
                 again.close_task(again.create_task(repo_id).id, delete_worktree=True)
             if held(home, repo_id) or again.repositories():
