@@ -6,16 +6,16 @@ import importlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devtools.command import SANDBOX
+from devtools.command import Command
 from devtools.copied_clones import copied_clones
 from devtools.home_files import copy_sparsely
 from sandbox.errors import ErrorCode, SandboxError
@@ -393,14 +393,11 @@ def test_the_command_removes_and_tells_what_was_lost(repo_id: str, workbench: Wo
     task = committed(workbench, repo_id)
     workbench.close_task(task.id, delete_worktree=True)
 
-    def command(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [*SANDBOX, "--home", str(tmp_path / "home"), "repo", "remove", repo_id, *words]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
-
-    refusal = command()
-    assert (refusal.returncode, refusal.stdout) == (4, "")
+    remove = partial(Command(tmp_path / "home"), "repo", "remove", repo_id)
+    refusal = remove()
+    assert (refusal.code, refusal.stdout) == (4, "")
     assert task.branch in refusal.stderr
-    done = command("--discard")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = remove("--discard")
+    assert (done.code, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == f"removed {repo_id}"
     assert task.branch in done.stdout
