@@ -22,6 +22,7 @@ import docker.api.client
 import pytest
 from hypothesis import HealthCheck, settings
 
+from devtools.made_repositories import commit_all, make_empty
 from devtools.requirement import unavailable
 from sandbox.engine.socket_api import SocketApi
 from sandbox.errors import ErrorCode, SandboxError
@@ -153,11 +154,14 @@ class Upstream:
 
     def commit(self, message: str = "a change") -> str:
         """Commit everything; returns the commit id."""
-        self.git("add", "-A", "--force")
-        self.git("-c", "maintenance.auto=false", "commit", "--quiet", "--allow-empty", "-m", message)
+        commit_all(self.root, message, lambda: self._commit(message))
         head = (self.git_dir / "HEAD").read_text().strip()  # thousands of tests commit: a process less for each
         branch = self.git_dir / head.removeprefix("ref: ")
         return branch.read_text().strip() if head.startswith("ref: ") and branch.is_file() else self.oid("HEAD")
+
+    def _commit(self, message: str) -> None:
+        self.git("add", "-A", "--force")
+        self.git("-c", "maintenance.auto=false", "commit", "--quiet", "--allow-empty", "-m", message)
 
     def oid(self, revision: str) -> str:
         """Full object id of a revision."""
@@ -193,10 +197,14 @@ def upstream(tmp_path: Path) -> Upstream:
 def initialised(root: Path) -> Upstream:
     """Make an empty repository on branch main; for fixtures of a wider scope."""
     root.mkdir(exist_ok=True)
+    make_empty(root, lambda: _init(root))
+    return Upstream(root)
+
+
+def _init(root: Path) -> None:
     run(["git", "init", "--quiet", "--template=", "--initial-branch=main"], cwd=root)  # no samples of hooks
     for name in ("hooks", "info"):
         (root / ".git" / name).mkdir(exist_ok=True)
-    return Upstream(root)
 
 
 @pytest.fixture

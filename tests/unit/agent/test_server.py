@@ -37,6 +37,8 @@ from tests.unit.long_journal import START, make_entry, write_journal
 from tests.unit.receipt_samples import made_run
 
 GENERATIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+NEWEST = pytest.mark.parametrize("mode", [pytest.param("legacy", marks=pytest.mark.thorough), "auto"])
+"""Of tools whose answers have nothing of the protocol's generation in them."""
 BOOTSTRAP = {"space_repo_clone", "space_repo_fetch", "space_repo_list", "space_agent_request_tool_approval"}
 AGREED = BOOTSTRAP | {
     f"space_repo_{name}"
@@ -228,7 +230,7 @@ def test_n16_nothing_of_a_repository_gets_into_descriptions() -> None:
 # --- calls
 
 
-@GENERATIONS
+@NEWEST
 def test_read_edit_and_stale_hash(desk: Desk, mode: str) -> None:
     async def session(client: Client) -> None:
         task = desk.task.id
@@ -273,7 +275,7 @@ def test_read_edit_and_stale_hash(desk: Desk, mode: str) -> None:
     talk(agent_of(desk), session, mode)
 
 
-@GENERATIONS
+@NEWEST
 def test_a_near_miss_is_structured_for_the_agent(desk: Desk, mode: str) -> None:
     async def session(client: Client) -> None:
         edit = {"task_id": desk.task.id, "path": "d/e/x", "new": "", "expected_sha256": sha256_of(b"x\n" * 50)}
@@ -669,7 +671,7 @@ def test_a_file_with_control_characters_comes_as_base64() -> None:
 LOOSE = 'label = "loose"\nimage = "generic"\n[[check]]\nid = "test"\nlabel = "x"\nargv = ["true"]\n'
 
 
-@GENERATIONS
+@NEWEST
 def test_n09_a_person_is_asked_about_a_profile_that_a_new_task_inherits(desk: Desk, mode: str) -> None:
     """An agent that may create tasks would else multiply the one whose profile a person chose. Control: a task with the
     repository's profile is forked, and continued from a snapshot, without a question.

@@ -141,11 +141,12 @@ def test_a_test_with_tests_in_it_is_one_where_there_are_no_suites(tmp_path: Path
     ],
 )
 def test_a_hostile_output_is_bounded(line: str, tmp_path: Path) -> None:
-    lines = [" " * (number % 300) + line if line.startswith("▶") else line for number in range(60_000)]
+    count = min(25_000, 1024**2 // (len(line) + 1) + 1)
+    lines = [" " * (number % 300) + line if line.startswith("▶") else line for number in range(count)]
     half = "\n".join(lines)[: 1024**2]
     began = time.process_time()
     report, results = read(tmp_path, f"{half}\n  1 passing (1ms)\n  1 failing\n{half}")
-    assert time.process_time() - began < 30
+    assert time.process_time() - began < 12
     assert report is not None
     assert len(results.results) <= MOST_RESULTS
     assert len(report.failed) <= CollectedResults.MOST_FAILURES

@@ -336,23 +336,23 @@ def of_rust(times: int) -> Lines:
 
 
 SLOW: dict[str, tuple[Read, Callable[[], Lines], int]] = {
-    "blanks below a test of TAP": (TapReader().read, lambda: many("not ok 1 - x", BLANKS + "x"), 2000),
+    "blanks below a test of TAP": (TapReader().read, lambda: many("not ok 1 - x", BLANKS + "x", times=500), 500),
     "empty lines of a test of Rust": (read_cargo, lambda: of_rust(times=500_000), 1),
-    "blanks in an error": (read_lines, lambda: many(f"a:1: error: {BLANKS}x", times=8_000), 8_000),
+    "blanks in an error": (read_lines, lambda: many(f"a:1: error: {BLANKS}x", times=2000), 2000),
     "a bracket in an error": (
         read_lines,
-        lambda: many(f"a:1: error: {BLANKS[:-100]}[{'a' * 100}", times=8_000),
-        8_000,
+        lambda: many(f"a:1: error: {BLANKS[:-100]}[{'a' * 100}", times=2000),
+        2000,
     ),
 }
 
 
 @pytest.mark.parametrize(("read", "lines", "count"), SLOW.values(), ids=SLOW)
 def test_s188_hostile_lines_are_read_in_linear_time(read: Read, lines: Callable[[], Lines], count: int) -> None:
-    """Without the mends: half a minute for the third, 2 for the fourth, 10 for the second, 28 hours for the first."""
+    """Without the mends: seven seconds for the third, more for the others, hours for the first."""
     began = time.process_time()
     assert sum(1 for _ in read(iter(lines()))) == count
-    assert time.process_time() - began < 10 * slowness()
+    assert time.process_time() - began < 2.5 * slowness()
 
 
 def test_s188_a_report_of_tap_with_lines_of_blanks_is_read_at_once(tmp_path: Path) -> None:
@@ -392,10 +392,10 @@ def exhaust(results: Iterable[TestResult]) -> None:
 MIB = 1024**2
 LARGE: dict[str, tuple[Callable[[], object], int]] = {
     "empty lines below a test of TAP": (
-        lambda: exhaust(TapReader().read(chain(["not ok 1 - x"], many("", times=300_000)))),
-        MIB,
+        lambda: exhaust(TapReader().read(chain(["not ok 1 - x"], many("", times=60_000)))),
+        MIB // 5,
     ),
-    "empty lines of a test of Rust": (lambda: exhaust(read_cargo(of_rust(times=300_000))), MIB),
+    "empty lines of a test of Rust": (lambda: exhaust(read_cargo(of_rust(times=60_000))), MIB // 5),
     "tests of Rust": (lambda: exhaust(read_cargo(f"test t{number} ... ok" for number in range(60_000))), 8 * MIB),
 }
 

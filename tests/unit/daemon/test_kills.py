@@ -80,15 +80,20 @@ def wait_for_new_program(child, before):
     return False
 
 
+def hand_over(child):
+    before = find_daemon(HOME)
+    os.kill(child, signal.SIGHUP)
+    return wait_for_new_program(child, before) and wait_for_daemon(child)
+
+
 def start(kill_at):
+    # the next one after a kill (0) serves and ends, without a hand-over
+
     child = os.fork()
     if not child:
         serve(kill_at)
-    if wait_for_daemon(child):
-        before = find_daemon(HOME)
-        os.kill(child, signal.SIGHUP)
-        if wait_for_new_program(child, before) and wait_for_daemon(child):
-            os.kill(child, signal.SIGTERM)
+    if wait_for_daemon(child) and (not kill_at or hand_over(child)):
+        os.kill(child, signal.SIGTERM)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,9 +34,17 @@ _FOR_MCP = {"mcp", "mcp_types", "sandbox.agent.server"}
 
 def find_loaded(code: str, home: Path) -> set[str]:
     """The modules that this code loads."""
-    whole = f"import sys, json; from pathlib import Path\n{code}\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-I", "-c", whole, str(home)], capture_output=True, check=True, timeout=120)
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    return find_loaded_by_each([code], home)[0]
+
+
+def find_loaded_by_each(codes: Sequence[str], home: Path) -> list[set[str]]:
+    """The modules that are loaded after each of these, in one process."""
+    whole = ["import sys, json; from pathlib import Path"]
+    for code in codes:
+        whole += [code, "print('LOADED', json.dumps(sorted(sys.modules)))"]
+    argv = [sys.executable, "-I", "-c", "\n".join(whole), str(home)]
+    done = subprocess.run(argv, capture_output=True, check=True, timeout=120)
+    return [set(json.loads(line[7:])) for line in done.stdout.splitlines() if line.startswith(b"LOADED ")]
 
 
 @pytest.mark.parametrize("has_cluster", [False, True], ids=["alone", "cluster"])
@@ -55,10 +63,9 @@ def test_commands_find_what_they_use_and_a_home_without_a_cluster_has_no_client_
 def test_the_process_for_http_loads_it_at_the_first_client_and_mcp_at_the_first_agent(tmp_path: Path) -> None:
     waits = find_loaded("import sandbox.daemon.http_process", tmp_path)
     assert not waits & (_FOR_HTTP | _FOR_MCP)
-    serves = find_loaded(_ROUTES, tmp_path)
+    serves, speaks = find_loaded_by_each([_ROUTES, "import sandbox.agent.transports.mcp_endpoint"], tmp_path)
     assert serves >= _FOR_HTTP
     assert not serves & _FOR_MCP
-    speaks = find_loaded(f"{_ROUTES}\nimport sandbox.agent.transports.mcp_endpoint", tmp_path)
     assert speaks >= _FOR_MCP, "the control"
 
 

@@ -76,15 +76,15 @@ def test_s188_where_a_package_was_found_is_not_looked_through_for_each_other_pla
     monkeypatch.setattr(node_tree, "MAX_EDGES", 10**6)
     monkeypatch.setattr(node_tree, "MAX_ENTRIES", 10**6)
     packages = {"x": Package("x", "0.0.0"), "w": Package("w", "0.0.0")}
-    for at in range(6_000):
+    for at in range(3_000):
         packages[f"a{at}"] = Package(f"a{at}", "1.0.0", needs={"w": f"w{at}"})
         packages[f"w{at}"] = Package("w", f"{at}.0.0", needs={"x": f"x{at}"})
         packages[f"x{at}"] = Package("x", f"{at}.0.0")
     wanted = {"": {key: key for key in packages if key[0] == "a" or len(key) == 1}}
-    members = {f"m{number}": {"x": "x"} for number in range(100_000)}
+    members = {f"m{number}": {"x": "x"} for number in range(50_000)}
     began = time.process_time()
     assert len(lay_out(packages, {**wanted, **members})) == len(packages)
-    assert time.process_time() - began < 10 * slowness()  # 150 s when each placement compared all finds
+    assert time.process_time() - began < 5 * slowness()  # 37 s when each placement compared all finds
 
 
 def test_members_of_a_workspace_have_their_own_place() -> None:

@@ -323,7 +323,7 @@ def test_a_perl_manifest_cannot_exhaust_its_reader(name: str) -> None:
         heaps = [(unit, chars) for unit in MARKS]
         if not start:
             heaps += [(unit, 30_000) for unit in (*HEAPS, *MORE_HEAPS)]
-            heaps += [(unit, 1_200) for unit in PAIRS if name not in {"make", "build"}]  # their words are a cpanfile's
+            heaps += [(unit, 600) for unit in PAIRS if name not in {"make", "build"}]  # their words are a cpanfile's
         for unit, length in heaps:
             text = start + unit * (length // len(unit)) + "y"
             spent = measure(name, text)

@@ -161,12 +161,12 @@ def test_a_project_without_crates_of_a_registry_needs_no_layer(toml: str) -> Non
 
 def test_s188_folders_that_manifests_name_are_read_in_a_time_that_grows_with_their_number() -> None:
     """Each of a few manifests names thousands of folders that are not there."""
-    manifest = b"[dependencies]\n" + b"".join(b'a%d={path="b%d"}\n' % (number, number) for number in range(10_000))
+    manifest = b"[dependencies]\n" + b"".join(b'a%d={path="b%d"}\n' % (number, number) for number in range(4000))
     files = {"Cargo.toml": manifest, **{f"b{number}/Cargo.toml": manifest for number in range(12)}}
     collection = Collection(files.get)
     began = time.process_time()
     assert read_cargo_manifests(collection) == ()
-    assert time.process_time() - began < 15 * slowness()  # 110 s when each folder was compared with all others
+    assert time.process_time() - began < 4 * slowness()  # 17 s when each folder was compared with all others
     assert RefusalReason.LIMIT in {entry.reason for entry in collection.refused}
     assert len(collection.files) <= MAX_LOOKS + 1
 

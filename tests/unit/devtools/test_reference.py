@@ -17,14 +17,25 @@ from sandbox.agent.tools import TOOLS
 ROOT = Path(__file__).parents[3]
 
 
+pytestmark = pytest.mark.xdist_group("reference")  # the pages are made once
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    return reference.pages()
+
+
+@pytest.fixture(autouse=True)
+def made_once(made: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "pages", lambda: made)
+
+
 def test_the_reference_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
     assert reference.main(["--check"]) == 0, capsys.readouterr().out
 
 
 def test_a_page_that_differs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(reference.FOLDER, tmp_path / "reference")
-    made = reference.pages()
-    monkeypatch.setattr(reference, "pages", lambda: made)
     monkeypatch.setattr(reference, "FOLDER", tmp_path / "reference")
     (tmp_path / "reference" / "tools.md").write_text("older")
     assert reference.main(["--check"]) == 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from devtools import words
+
+pytestmark = pytest.mark.xdist_group("words")  # the package is read once
 
 SOURCE = """
 class Place: ...
@@ -49,7 +52,14 @@ def test_each_count_sees_what_it_counts(package: Path) -> None:
     assert found.raises == [("run", True), ("verify", False)]
 
 
-def test_the_package_is_within_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_package_is_within_its_budget(
+    ours: words.Names, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read_once(root: Path, concepts: Iterable[str]) -> words.Names:
+        assert root == words.ROOT / "sandbox"
+        return replace(ours, concepts=frozenset(concepts))
+
+    monkeypatch.setattr(words, "read_package", read_once)
     assert words.main(["--check"]) == 0, capsys.readouterr().out
 
 

@@ -517,9 +517,13 @@ def test_a_small_patch_does_not_unpack_to_a_large_file(desk: Desk) -> None:
         desk.apply(patch + block("delta", copies), {"f.bin": OLD})
 
 
-def test_s188_a_small_patch_does_not_have_millions_of_instructions(desk: Desk) -> None:
-    """Each copies one byte: 3 KB of text would take seconds, and a patch has many such sections. Control: fewer."""
-    for count, is_refused in ((100_000, False), (READ_CAP // 4, True)):
+def test_s188_a_small_patch_does_not_have_millions_of_instructions(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each copies one byte: 3 KB of text would take seconds, and a patch has many such sections. Control: fewer.
+
+    An eighth of them, and of the budget.
+    """
+    monkeypatch.setattr(hunks.SearchBudget.__init__, "__defaults__", (hunks.SEARCH_BUDGET_BYTES // 8,))
+    for count, is_refused in ((100_000 // 8, False), (READ_CAP // 32, True)):
         copies = delta(len(OLD), count, b"\x90\x01" * count)
         patch = binary(block("delta", copies), OLD, OLD[:1] * count)
         with refused(ErrorCode.QUOTA_EXCEEDED) if is_refused else nullcontext():
@@ -554,9 +558,13 @@ def test_searching_for_many_hunks_ends(desk: Desk, monkeypatch: pytest.MonkeyPat
         desk.apply(patch, {"f": content})
 
 
-def test_s188_the_lines_of_a_file_count_for_each_section(desk: Desk) -> None:
-    """A file of ten million empty lines took a second for each of 25 sections. Control: two of them are applied."""
-    content, section = b"\n" * 8 * 1024**2, "--- f\n+++ f\n@@ -{0},2 +{0},2 @@\n \n-\n+x\n"
+def test_s188_the_lines_of_a_file_count_for_each_section(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of ten million empty lines took a second for each of 25 sections. Control: two of them are applied.
+
+    An eighth of them, and of the budget.
+    """
+    monkeypatch.setattr(hunks.SearchBudget.__init__, "__defaults__", (hunks.SEARCH_BUDGET_BYTES // 8,))
+    content, section = b"\n" * 1024**2, "--- f\n+++ f\n@@ -{0},2 +{0},2 @@\n \n-\n+x\n"
     desk.apply("".join(section.format(line) for line in (1, 10)), {"f": content})
     with refused(ErrorCode.QUOTA_EXCEEDED):
         desk.apply("".join(section.format(line) for line in range(1, 100, 10)), {"f": content})

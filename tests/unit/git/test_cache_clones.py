@@ -668,16 +668,16 @@ def test_too_many_branches_are_refused_before_the_fetch(
 
 
 @pytest.mark.slow
-def test_twenty_thousand_branches_become_a_few_files(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
+def test_two_thousand_branches_become_a_few_files(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
     head = upstream.oid("HEAD")
-    names = [f"refs/heads/b{number:05}" for number in range(20_000)]
+    names = [f"refs/heads/b{number:04}" for number in range(2000)]
     (upstream.git_dir / "packed-refs").write_text("".join(f"{head} {name}\n" for name in names))
     assert refresh(cache, access).branch == "main"
     assert sum(1 for p in cache.rglob("*") if p.is_file()) < 30
-    assert resolve_commit(open_cache(cache), "b19999", "main") == head
-    upstream.git("branch", "-D", "b00000")
+    assert resolve_commit(open_cache(cache), "b1999", "main") == head
+    upstream.git("branch", "-D", "b0000")
     refresh(cache, access)
-    assert refs.resolve_ref(open_cache(cache), "refs/remotes/origin/b00000") is None
+    assert refs.resolve_ref(open_cache(cache), "refs/remotes/origin/b0000") is None
 
 
 @pytest.mark.parametrize("names", [["n" * 300], ["a", "a/b"]], ids=["long", "directory of another"])

@@ -277,11 +277,11 @@ def test_the_same_words_without_quotes_do_decide() -> None:
     "word", ["repository ", "index-pack", "transport '", "protocol ", "bad config", "fatal: ", "'", "not "]
 )
 def test_s188_a_word_that_a_server_repeats_is_read_in_linear_time(word: str) -> None:
-    """Some rules ask for a second word in the line: a search after each of the first would take minutes here."""
-    line = f"remote: {word * (1024**2 // len(word))}"
+    """Some rules ask for a second word in the line: a search after each of the first would take 4 to 45 s here."""
+    line = f"remote: {word * (256 * 1024 // len(word))}"
     started = time.process_time()
     assert classify("fetch", 128, line).code is ErrorCode.INTERNAL
-    assert time.process_time() - started < 8 * slowness()
+    assert time.process_time() - started < slowness()
 
 
 @pytest.mark.parametrize(

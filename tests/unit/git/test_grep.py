@@ -200,9 +200,9 @@ def backtracking(source: Upstream) -> tuple[Git, str]:
 
 @pytest.mark.slow
 def test_i07_deadline_ends_a_costly_expression_and_leaves_nothing(source: Upstream) -> None:
-    """What was found before stands. Control: with three times as long it is not through either."""
+    """What was found before stands. Control: with twice as long it is not through either."""
     git, tree = backtracking(source)
-    for deadline_s in (3.0, 1.0):
+    for deadline_s in (2.0, 1.0):
         seen: list[LineMatch | BinaryMatch] = []
         began = time.monotonic()
         with refused(ErrorCode.TIMEOUT):

@@ -326,12 +326,12 @@ def _open_stored(source: Upstream, tree: str) -> TreeValue:
 
 
 def test_s190_a_walk_reads_no_more_directories_than_its_limit_needs(upstream: Upstream) -> None:
-    """Eight directories of 20,000 files: all of them were in memory before the limit was looked at."""
+    """Eight directories of 5,000 files: all of them were in memory before the limit was looked at."""
     file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
     folders = {
         b"%d" % number: (
             0o40000,
-            _store_tree(upstream, {b"%d-%d" % (number, i): (0o100644, file) for i in range(20_000)}),
+            _store_tree(upstream, {b"%d-%d" % (number, i): (0o100644, file) for i in range(5000)}),
         )
         for number in range(8)
     }
@@ -340,12 +340,12 @@ def test_s190_a_walk_reads_no_more_directories_than_its_limit_needs(upstream: Up
     try:
         with refused(ErrorCode.QUOTA_EXCEEDED):
             value.walk(most=100, sizes=False)
-        assert tracemalloc.get_traced_memory()[1] < 4 * 1024**2
+        assert tracemalloc.get_traced_memory()[1] < 1536 * 1024
     finally:
         tracemalloc.stop()
-    assert len(list(value.walk(most=160_008, sizes=False))) == 160_008
+    assert len(list(value.walk(most=40_008, sizes=False))) == 40_008
     with refused(ErrorCode.QUOTA_EXCEEDED):
-        value.walk(most=160_007, sizes=False)
+        value.walk(most=40_007, sizes=False)
 
 
 def test_s190_one_directory_that_is_many_times_in_a_tree_counts_as_often(upstream: Upstream) -> None:
@@ -400,13 +400,13 @@ def _fill(source: Upstream, number: int, mode: int, oid: str) -> str:
 def test_s190_a_comparison_has_one_limit_for_all_directories(
     upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit was that of each new directory: 40 times one of 20,000 files were 800,000 changes, and 260 MB.
+    """The limit was that of each new directory: 40 times one of 2,000 files were 80,000 changes, and 26 MB.
 
     Control: with a limit for all of a few of them, they are found, from either side.
     """
     file = upstream.git("hash-object", "-w", "--stdin").decode().strip()
-    folder, empty = _fill(upstream, 20_000, 0o100644, file), _fill(upstream, 0, 0, file)
-    monkeypatch.setattr(tree_changes, "MAX_CHANGES", 40_000)
+    folder, empty = _fill(upstream, 2000, 0o100644, file), _fill(upstream, 0, 0, file)
+    monkeypatch.setattr(tree_changes, "MAX_CHANGES", 4000)
     for count, is_refused in ((2, False), (40, True)):
         full = _fill(upstream, count, 0o40000, folder)
         for base, other in ((empty, full), (full, empty)):
@@ -414,8 +414,8 @@ def test_s190_a_comparison_has_one_limit_for_all_directories(
             tracemalloc.start()
             try:
                 with refused(ErrorCode.QUOTA_EXCEEDED) if is_refused else nullcontext():
-                    assert len(value.diff()) == 40_000
-                assert tracemalloc.get_traced_memory()[1] < 48 * 1024**2
+                    assert len(value.diff()) == 4000
+                assert tracemalloc.get_traced_memory()[1] < 5 * 1024**2
             finally:
                 tracemalloc.stop()
 
@@ -425,8 +425,8 @@ def test_s190_changed_files_are_counted_while_they_are_found(
 ) -> None:
     """Control: exactly as many as the limit."""
     first, second = (upstream.git("hash-object", "-w", "--stdin", stdin=b).decode().strip() for b in (b"1", b"2"))
-    value = _open_stored(upstream, _fill(upstream, 20_000, 0o100644, first))
-    value = value.restore(_fill(upstream, 20_000, 0o100644, second))
+    value = _open_stored(upstream, _fill(upstream, 2000, 0o100644, first))
+    value = value.restore(_fill(upstream, 2000, 0o100644, second))
     value.diff()
     made: list[bytes] = []
 
@@ -435,14 +435,14 @@ def test_s190_changed_files_are_counted_while_they_are_found(
         return node.oid.hex()
 
     monkeypatch.setattr(tree_changes, "_digits", count_digits)
-    monkeypatch.setattr(tree_changes, "MAX_CHANGES", 19_999)
+    monkeypatch.setattr(tree_changes, "MAX_CHANGES", 1999)
     with refused(ErrorCode.QUOTA_EXCEEDED):
         value.diff()
-    assert len(made) == 2 * 19_999
+    assert len(made) == 2 * 1999
     monkeypatch.setattr(tree_changes, "MAX_CHANGES", 100)
     with refused(ErrorCode.QUOTA_EXCEEDED):
         value.diff()
-    assert len(made) == 2 * (19_999 + 100)
+    assert len(made) == 2 * (1999 + 100)
 
 
 def test_s190_paths_of_a_comparison_have_a_sum(upstream: Upstream) -> None:
@@ -459,14 +459,14 @@ def test_s190_paths_of_a_comparison_have_a_sum(upstream: Upstream) -> None:
 def test_s190_names_that_are_compared_are_counted_while_they_are_read(
     upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thirty thousand equal names, with one change, cost 10 MB, at each place of the directory again."""
+    """Ten thousand equal names, with one change, cost 3 MB, at each place of the directory again."""
     first, second = (upstream.git("hash-object", "-w", "--stdin", stdin=b).decode().strip() for b in (b"1", b"2"))
-    entries = {b"%d" % i: (0o100644, first) for i in range(30_000)}
+    entries = {b"%d" % i: (0o100644, first) for i in range(10_000)}
     one, other = (_store_tree(upstream, {**entries, b"x": (0o100644, oid)}) for oid in (first, second))
     before, after = (_fill(upstream, 3, 0o40000, oid) for oid in (one, other))
-    monkeypatch.setattr(tree_changes, "MAX_COMPARED", 2 * (3 + 3 * 30_001))
+    monkeypatch.setattr(tree_changes, "MAX_COMPARED", 2 * (3 + 3 * 10_001))
     assert len(_open_stored(upstream, before).restore(after).diff()) == 3
-    for most, peak in ((2 * (3 + 3 * 30_001) - 1, None), (1000, 8 * 1024**2)):
+    for most, peak in ((2 * (3 + 3 * 10_001) - 1, None), (1000, 2 * 1024**2)):
         monkeypatch.setattr(tree_changes, "MAX_COMPARED", most)
         value = _open_stored(upstream, before).restore(after)
         tracemalloc.start()

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.client.client import Client
 
+from devtools.command import Command, Ended
 from sandbox.agent.agent import Agent
 from sandbox.errors import ErrorCode
 from sandbox.models import (
@@ -358,16 +359,15 @@ def test_an_approval_says_who_asked_who_decided_and_where(desk: Desk) -> None:
     call = desk.workbench.approval_call("space_repo_close_task", {"task_id": desk.task.id})
     asked = desk.workbench.request_approval(call)
     assert (asked.asked_by, asked.decider, asked.surface) == (desk.workbench.caller, None, "")
-    argv = [sys.executable, "-I", "-m", "sandbox", "--home", str(desk.home), "approvals"]
-    done = subprocess.run([*argv, "approve", asked.id, "--json"], check=True, capture_output=True, timeout=60)
-    decided = json.loads(done.stdout)["approval"]
+    sandbox = Command(desk.home)
+    decided = sandbox.ok("approvals", "approve", asked.id)["approval"]
     assert (decided["surface"], decided["decider"]["uid"]) == ("cli", os.getuid())
     assert desk.workbench.use_approval(call)
-    shown = subprocess.run([*argv, "show", asked.id], check=True, capture_output=True, timeout=60, text=True).stdout
+    shown = sandbox("approvals", "show", asked.id).stdout
     assert f"by {getpass.getuser()} at the command line (uid {os.getuid()})" in shown
     assert f'arguments: {{"task_id":"{desk.task.id}"}}' in shown
     assert "used at 2" in shown
-    listed = subprocess.run([*argv, "list", "--all"], check=True, capture_output=True, timeout=60, text=True).stdout
+    listed = sandbox("approvals", "list", "--all").stdout
     assert f"{getpass.getuser()} at the command line" in listed
 
 
@@ -479,20 +479,19 @@ def test_a_changed_policy_or_setting_is_written_down_once(desk: Desk) -> None:
 # --- verify and export as commands
 
 
-def command(desk: Desk, *arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-I", "-m", "sandbox", "--home", str(desk.home), "audit", *arguments]
-    return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
+def command(desk: Desk, *arguments: str) -> Ended:
+    return Command(desk.home)("audit", *arguments)
 
 
 def test_verify_exits_1_and_names_the_entry(worked: Desk) -> None:
     done = command(worked, "verify", "--json")
-    assert (done.returncode, json.loads(done.stdout)["intact"]) == (0, True)
+    assert (done.code, json.loads(done.stdout)["intact"]) == (0, True)
     assert "all journals are intact" in command(worked, "verify").stdout
     path = path_of(worked, worked.task.id)
     path.write_bytes(b"".join(_edit(lines_of(path), 1, result="nonsense")))
     done = command(worked, "verify", "--json")
     report = {j["name"]: j["broken"] for j in json.loads(done.stdout)["journals"]}
-    assert (done.returncode, report[worked.task.id]["damage"], report[worked.task.id]["seq"]) == (1, "edited", 2)
+    assert (done.code, report[worked.task.id]["damage"], report[worked.task.id]["seq"]) == (1, "edited", 2)
     assert f"{worked.task.id}: line 2: entry 3 in line 3 does not match the bytes" in command(worked, "verify").stdout
 
 
@@ -515,7 +514,7 @@ def test_export_is_everything_by_time_one_object_a_line(worked: Desk) -> None:
 @pytest.mark.parametrize(("since", "code"), [("1h", 0), ("2020-01-01", 0), ("yesterday", 2), ("9x", 2)])
 def test_since_is_a_time_or_an_age(worked: Desk, since: str, code: int) -> None:
     done = command(worked, "export", "--since", since)
-    assert (done.returncode, bool(done.stdout)) == (code, code == 0)
+    assert (done.code, bool(done.stdout)) == (code, code == 0)
 
 
 def test_since_leaves_out_what_was_before(worked: Desk) -> None:

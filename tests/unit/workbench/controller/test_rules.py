@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
+from devtools.command import Command
 from sandbox.config import find_resources
 from sandbox.engine.create_options import PROTECTED_ENV, is_protected_variable
 from sandbox.errors import ErrorCode
@@ -291,12 +290,10 @@ def test_every_rule_says_where_it_comes_from(desk: Desk) -> None:
 
 
 def test_the_command_prints_the_rules_of_one_policy(desk: Desk) -> None:
-    argv = [sys.executable, "-I", "-m", "sandbox", "--home", str(desk.home), "policy", "show", "container"]
-    done = subprocess.run([*argv, "--json"], check=True, capture_output=True, text=True, timeout=60)
-    rules = json.loads(done.stdout)["rules"]
+    sandbox = Command(desk.home)
+    rules = sandbox.ok("policy", "show", "container")["rules"]
     assert {rule["policy"] for rule in rules} == {"container"}
     assert set(rules[0]) == {"policy", "key", "value", "origin", "source"}
-    shown = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
-    assert "ceiling.memory_bytes" in shown
-    wrong = subprocess.run([*argv[:-1], "contaner"], check=False, capture_output=True, text=True, timeout=60)
-    assert (wrong.returncode, "Did you mean: container" in wrong.stderr) == (2, True)
+    assert "ceiling.memory_bytes" in sandbox("policy", "show", "container").stdout
+    wrong = sandbox("policy", "show", "contaner")
+    assert (wrong.code, "Did you mean: container" in wrong.stderr) == (2, True)
