@@ -25,7 +25,7 @@ from tests.attack.arena import Arena, refused
 from tests.docker.test_differential import RED, RUN, Bench
 from tests.unit.store.test_verdicts import made
 
-pytestmark = [pytest.mark.must, pytest.mark.one_git]
+pytestmark = [pytest.mark.must, pytest.mark.one_git, pytest.mark.xdist_group("reports")]
 
 HIDES = "sed -i '/three/d' /report/junit.xml\nexit $status\n"
 CLEAN = "echo '<testsuite><testcase name=\"all is well\"/></testsuite>' >/report/junit.xml\n"
