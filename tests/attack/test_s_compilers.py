@@ -130,6 +130,7 @@ def test_s95_a_task_cannot_poison_the_compiler_cache(workbench: Workbench, upstr
     assert contents(find_cache(workbench, run)) == {"a/b/0123456789abcdef0123456789abcR": b"poison\n"}
 
 
+@pytest.mark.thorough  # the suite has it as the entry that ships, S147
 def test_s147_a_commit_below_the_default_branch_does_not_fill_the_compiler_cache(
     workbench: Workbench, upstream: Upstream
 ) -> None:
