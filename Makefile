@@ -48,7 +48,7 @@ compile: venv  # the tests, once, rather than at the same time in every process 
 
 attacks: setup ## All attacks, each entry about git also on the newer git. Not in `make test`, which has one of each module
 	@scripts/setup tools
-	@ALL_ATTACKS=1 $(BIN)/python -m pytest tests/attack -q -n 6 --dist loadgroup
+	@ALL_ATTACKS=1 THOROUGH=1 $(BIN)/python -m pytest tests/attack -q -n 6 --dist loadgroup
 
 thorough: setup ## What `make test` leaves out: variants, clusters whose parts fail. A quarter of an hour
 	@scripts/setup tools

@@ -16,13 +16,13 @@ _MAX_CHARS = 100
 _MAX_MARKS = 4
 _MAX_DEPTH = 20  # of folders that are looked at
 _PATH_CHARS = 300
-_MARKS = "*?["
+_MARKS = frozenset("*?[")
 _ANY_DEPTH = "**"  # a part of a pattern: the folder itself, and all below it
 
 
 def is_pattern(text: str) -> bool:
     """Whether it is no plain path."""
-    return any(mark in text for mark in _MARKS)
+    return not _MARKS.isdisjoint(text)
 
 
 def resolve_folder(folder: str, path: object) -> str | None:
@@ -104,7 +104,7 @@ def _add_empty(counts: set[int], parts: list[str]) -> set[int]:
 
 
 def _fits_one(name: str, part: str) -> bool:
-    if not is_pattern(part):
+    if part != _ANY_DEPTH and not is_pattern(part):
         return name == part
     is_plain = not name.startswith(".") and name != "node_modules"
     return is_plain and (part == _ANY_DEPTH or fnmatch.fnmatchcase(name, part))

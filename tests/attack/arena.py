@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from devtools.newergit import version_of
 from sandbox.attack.harness.scene import Scene
@@ -25,6 +28,13 @@ ALL_RUNS = bool(os.environ.get("ALL_ATTACKS"))
 
 RACE_S = 4.0 if ALL_RUNS else 1.5
 """How long the product is raced against, once the control has lost the same race."""
+
+
+def variants(values: Iterable[object], *ours: object) -> list[Any]:
+    """Parameters, of which `make test` has `ours`. The others show the same of another value: `make thorough`."""
+    values = [*values]
+    assert set(ours) <= set(values)
+    return [pytest.param(v, id=str(v), marks=() if v in ours else pytest.mark.thorough) for v in values]
 
 
 @dataclass

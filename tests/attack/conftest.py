@@ -19,6 +19,9 @@ from devtools.copied_clones import copied_clones
 from devtools.guests import remove_guests_of
 from devtools.requirement import unavailable
 from devtools.user_ids import release_users_below
+from sandbox.attack.harness.scratch import ScratchDirectory
+from sandbox.attack.harness.site import AttackRun
+from sandbox.config import Settings
 from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
 from sandbox.files.mount_points import unmount_below
@@ -44,6 +47,7 @@ ROOM_FOR_LIMITS = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }"
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "must: an entry of THREATS that version 1 has to withstand")
     config.addinivalue_line("markers", "one_git: about our own code alone, so one git is enough")
+    config.addinivalue_line("markers", "one_layout: about what is said, so one layout of the files on disk is enough")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -57,7 +61,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     module = metafunc.module.__name__.rpartition(".")[2]
     once = "guests" in metafunc.fixturenames or metafunc.definition.get_closest_marker("one_git")
-    both = "arena_layout" in metafunc.fixturenames and not module.startswith(NOT_ABOUT_LAYOUTS)
+    one_layout = module.startswith(NOT_ABOUT_LAYOUTS) or metafunc.definition.get_closest_marker("one_layout")
+    both = "arena_layout" in metafunc.fixturenames and not one_layout
     newer = not once and module.startswith(ABOUT_GIT)
     runs = [("installed", "overlay")]
     if both and newer and has_newer_git():
@@ -93,9 +98,10 @@ def _second_run(item: pytest.Item) -> str:
     return run if ours and run != "installed-overlay" else ""
 
 
-def _variation(item: pytest.Item) -> list[tuple[str, int]]:
+def _variation(item: pytest.Item) -> tuple[bool, list[tuple[str, int]]]:
+    """The first one, of those that `make test` runs."""
     assert isinstance(item, pytest.Function)
-    return sorted(item.callspec.indices.items())
+    return item.get_closest_marker("thorough") is not None, sorted(item.callspec.indices.items())
 
 
 @cache
@@ -198,6 +204,13 @@ def engine() -> Iterator[DockerEngine]:
         unavailable(f"No image space-sandbox/base: {error}")
     yield found
     found.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackRun]:
+    """One scratch directory, and one scene for all guests, for the shipped entries that this process runs."""
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path_factory.mktemp("shipped"))) as made:
+        yield made
 
 
 @pytest.fixture

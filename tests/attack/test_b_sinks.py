@@ -24,7 +24,7 @@ from sandbox.attack.suites.sinks import CONFIGURED_HOOKS
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import process
 from sandbox.git.process import Git
-from tests.attack.arena import GIT, Arena
+from tests.attack.arena import GIT, Arena, variants
 
 pytestmark = pytest.mark.must
 DAEMON = (2, 55)
@@ -33,6 +33,12 @@ DAEMON = (2, 55)
 SINKS = {name.lower(): sink for name, sink in sinks.SINKS.items()}
 """What ships with `sandbox doctor --attack`, here in more places and on more gits."""
 NEWEST_ONLY = {"b04"}
+IN_BOTH_PLACES = ("b01", "b02", "b05", "b18")
+"""A configured program, hooks, attributes, a remote: the entry that ships has both places of every sink, and
+`tests/attack/test_shipped.py` runs it."""
+IN_A_REMOTE = ("b01", "b02", "b05", "b15", "b16", "b18", "b19", "b20")
+"""One of each kind: a program, hooks, attributes, what a server runs, another address, a promisor, an include, and a
+second configuration."""
 
 
 def plant(arena: Arena, name: str, top: Path) -> None:
@@ -73,7 +79,7 @@ def set_off(arena: Arena, name: str, top: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["pointer", "nested"])
-@pytest.mark.parametrize("name", SINKS)
+@pytest.mark.parametrize("name", variants(SINKS, *IN_BOTH_PLACES))
 def test_b01_to_b21_sink_in_the_worktree(arena: Arena, name: str, place: str) -> None:
     if place == "pointer":
         (arena.worktree / ".git").unlink()
@@ -93,7 +99,7 @@ def test_b01_to_b21_sink_in_the_worktree(arena: Arena, name: str, place: str) ->
     assert arena.read_canaries() == before
 
 
-@pytest.mark.parametrize("name", SINKS)
+@pytest.mark.parametrize("name", variants(SINKS, *IN_A_REMOTE))
 def test_b_e12_sink_in_the_remote_itself(arena: Arena, name: str) -> None:
     """A path given to `sandbox run` may be a repository somebody prepared. Control: as above, in that repository."""
     hostile = arena.root / "hostile"

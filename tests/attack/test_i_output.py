@@ -88,6 +88,7 @@ def cli(arena: Arena, *words: str, cwd: Path | None = None, **env: str) -> subpr
     )  # fmt: skip
 
 
+@pytest.mark.one_layout
 def test_i09_e11_names_and_content_do_not_reach_the_terminal(arena: Arena) -> None:
     """Through every command that shows a name or bytes of the guest. Control: plain git prints the content raw."""
     name = b"\x1b]0;pwned\x07\xc2\x9b31m\xe2\x80\xae"
@@ -140,6 +141,7 @@ def test_i15_report_files_are_read_as_hostile(guests: Callable[..., Arena]) -> N
     assert not list((arena.home / "repositories" / "rooms").iterdir())
 
 
+@pytest.mark.one_layout
 def test_i15_many_reports_do_not_fill_the_controller(arena: Arena) -> None:
     """Files well under the limit, full of elements. Control: a parsed tree is forty times its file; two of four."""
     folder = arena.root / "report"

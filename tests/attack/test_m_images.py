@@ -94,16 +94,15 @@ def test_m01_l10_image_configuration_has_no_effect(
     assert run.wall_time_s < 6 * slowness()
 
 
-@pytest.mark.parametrize("line", ["ENV LD_PRELOAD=/evil.so", "ENV LD_AUDIT=/evil.so"])
 def test_m01_loader_variables_are_removed_or_refused(
-    guests: Callable[..., Arena], engine: DockerEngine, image: Callable[[str], str], line: str
+    guests: Callable[..., Arena], engine: DockerEngine, image: Callable[[str], str]
 ) -> None:
-    tag = image(f"FROM space-sandbox/base\n{line}\n")
-    name = line.split()[1].split("=")[0]
-    assert f"{name}=/evil.so" in raw_run(engine, tag, "env"), "void"
+    tag = image("FROM space-sandbox/base\nENV LD_PRELOAD=/evil.so LD_AUDIT=/evil.so\n")
+    assert {"LD_PRELOAD=/evil.so", "LD_AUDIT=/evil.so"} <= set(raw_run(engine, tag, "env").splitlines()), "void"
     arena = guests("env", image=tag)
     (run,) = arena.workbench.run(str(arena.remote)).runs
-    assert name not in run.stdout_tail
+    assert "LD_PRELOAD" not in run.stdout_tail
+    assert "LD_AUDIT" not in run.stdout_tail
     other = guests("env", image=image("FROM space-sandbox/base\nENV LD_SOMETHING=/evil.so\n"))
     with refused(ErrorCode.POLICY_VIOLATION):
         other.workbench.run(str(other.remote))

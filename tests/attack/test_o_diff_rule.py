@@ -20,7 +20,7 @@ from tests.unit.conftest import Upstream, initialised, scrubbed, surroundings, u
 from tests.unit.desk import Desk
 
 __all__ = ["scrubbed", "surroundings", "unused_homes", "upstream"]
-pytestmark = [pytest.mark.must]
+pytestmark = [pytest.mark.must, pytest.mark.xdist_group("diff-rule")]
 
 CI = ".github/workflows/ci.yml"
 RULE = '[when]\nflags = ["ci", "lock", "hooks", "policy"]\nverified = false\n'

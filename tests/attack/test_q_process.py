@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,26 +124,28 @@ def test_q01_every_inherited_git_variable_is_hostile(arena: Arena) -> None:
     assert arena.read_canaries() == before
 
 
-@pytest.mark.parametrize("how", ["first in PATH", "GIT_PYTHON_GIT_EXECUTABLE", "current directory"])
-def test_q03_only_git_on_the_fixed_path_is_run(arena: Arena, how: str) -> None:
-    """As `node_modules/.bin` in PATH does. Control: plain commands take the first one."""
+def test_q03_only_git_on_the_fixed_path_is_run(arena: Arena) -> None:
+    """As `node_modules/.bin` in PATH does. Control: plain commands take the first one.
+
+    First in PATH, in the current directory, and as `GIT_PYTHON_GIT_EXECUTABLE`: each by itself, then all at once.
+    """
     folder = arena.root / "bin"
     folder.mkdir()
     for name in ("git", "sh", "env", "ssh", "docker"):
         (folder / name).write_text(Path(arena.script("path")).read_text())
         (folder / name).chmod(0o755)
-    path = {
-        "first in PATH": f"{folder}:{os.environ['PATH']}", "current directory": f".::{os.environ['PATH']}",
-    }.get(how, os.environ["PATH"])  # fmt: skip
-    extra = {"GIT_PYTHON_GIT_EXECUTABLE": str(folder / "git")} if how.startswith("GIT") else {}
-    argv = ["/usr/bin/env", extra.get("GIT_PYTHON_GIT_EXECUTABLE", "git"), "version"]
-    where = folder if how == "current directory" else arena.root
-    arena.require_mark(
-        "path", lambda: subprocess.run(argv, cwd=where, env={"PATH": path}, check=True, capture_output=True)
-    )
+    usual = os.environ["PATH"]
+    for git, where, path in (
+        ("git", arena.root, f"{folder}:{usual}"),
+        ("git", folder, f".::{usual}"),
+        (str(folder / "git"), arena.root, usual),
+    ):
+        call = partial(subprocess.run, ["/usr/bin/env", git, "version"], cwd=where, env={"PATH": path}, check=True)
+        arena.require_mark("path", partial(call, capture_output=True))
+    extra = {"PATH": f".::{folder}:{usual}", "GIT_PYTHON_GIT_EXECUTABLE": str(folder / "git")}
     program = LIFE.format(checkout=str(Path.cwd()), home=str(arena.home), remote=str(arena.remote))
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=where, env={**arena.build_environment(), "PATH": path, **extra},
+        [sys.executable, "-c", program], cwd=folder, env={**arena.build_environment(), **extra},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.stdout == "whole\n", done.stderr

@@ -38,7 +38,7 @@ from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.worktrees import clean_room
 from tests.attack.arena import RACE_S, Arena, refused
 
-pytestmark = pytest.mark.must
+pytestmark = [pytest.mark.must, pytest.mark.xdist_group("guests-programs")]
 ROOM = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64 }\ntimeout_s = 40"
 BOTH = pytest.mark.parametrize("layout", ["overlay", "plain"])
 BUDGET_S = 4.0

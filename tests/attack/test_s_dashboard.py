@@ -196,7 +196,7 @@ def test_s125_only_a_page_of_the_session_acts_on_a_task(site: Site, action: str)
 def test_s165_a_large_form_does_not_hold_up_the_other_clients(site: Site) -> None:
     """The thread that serves all clients reads forms. Of an agent with the token none is read, of a person 64 KiB."""
     url, ours = f"{site.url}/approvals/approval-1", {"origin": site.url}
-    body = b"".join(b"%x=1&" % number for number in range(1_000_000))
+    body = b"".join(b"%x=1&" % number for number in range(300_000))
     control_s = measure_cpu_s(lambda: parse_qs(body.decode()))
     with httpx2.Client(timeout=60) as client:
         token = {"authorization": f"Bearer {'t' * 40}"}

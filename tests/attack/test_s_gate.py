@@ -112,6 +112,9 @@ def victim(
             workbench.close_task(task.id, delete_worktree=True, discard=True)
 
 
+SILENCES = ("an error", "no connection", "no JSON", "a refused token", "no token")
+
+
 def verify(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clean room passes the tree."""
     verdicts = gate.TreeVerdicts({"test": passed_run()})
@@ -177,7 +180,15 @@ def test_s10_a_draft_does_not_hide_an_older_ready_request(victim: Victim) -> Non
     assert victim.sent == before
 
 
-@pytest.mark.parametrize("silence", ["an error", "no connection", "no JSON", "a refused token", "no token"])
+@pytest.mark.parametrize(
+    ("victim", "silence"),
+    [
+        *(("github", silence) for silence in SILENCES),
+        ("gitlab", "an error"),
+        *(pytest.param("gitlab", silence, marks=pytest.mark.thorough) for silence in SILENCES[1:]),
+    ],
+    indirect=["victim"],
+)
 def test_s10_a_forge_that_does_not_answer_does_not_open_the_gate(
     victim: Victim, silence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

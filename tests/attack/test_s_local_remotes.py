@@ -18,7 +18,7 @@ from devtools.home_files import list_home_files
 from devtools.host_speed import slowness
 from sandbox.attack.harness.scene import FILES, hash_of
 from sandbox.errors import ErrorCode, SandboxError
-from tests.attack.arena import Arena, outcome
+from tests.attack.arena import Arena, outcome, variants
 from tests.attack.test_e_local_paths import PATCH, committed
 
 pytestmark = pytest.mark.must
@@ -233,9 +233,10 @@ PIPES = (
 )  # fmt: skip
 IGNORED = {"info/grafts", "objects/info/commit-graph", "objects/info/alternates", "hooks/pre-receive"}
 """git never gets to see these."""
+OF_EACH_KIND = ("HEAD", "config", "packed-refs", "commondir", "objects/info/alternates", "refs/heads/x")
 
 
-@pytest.mark.parametrize("name", PIPES)
+@pytest.mark.parametrize("name", variants(PIPES, *OF_EACH_KIND))
 def test_s14_a_pipe_makes_nothing_wait(arena: Arena, name: str) -> None:
     """Control: plain git waits for a writer, but not for a hook (no push), half a pack, or, since 2.40, a ref."""
     branch = committed(arena)

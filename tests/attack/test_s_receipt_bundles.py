@@ -22,7 +22,7 @@ from sandbox.receipts.sigstore_bundle import sign_bundle, verify_bundle
 from tests.unit.receipt_samples import Signer, made_receipt, signed
 from tests.unit.sigstore_server import ISSUER, PrivateSigstore, serve_sigstore
 
-pytestmark = [pytest.mark.must, pytest.mark.one_git]
+pytestmark = [pytest.mark.must, pytest.mark.one_git, pytest.mark.xdist_group("receipt-bundles")]
 
 US, THEM = "https://forge.example/us/ci.yml@refs/heads/main", "https://forge.example/them/ci.yml@refs/heads/main"
 WHO = BundleSigner(identity=US, issuer=ISSUER)

@@ -21,11 +21,11 @@ from sandbox.files.mount_points import unmount_below
 from sandbox.forges.comparison_table import describe_comparison
 from sandbox.gate import DeliveryStep
 from sandbox.models import TestOutcome, TestResult, TreeComparison, Verdict
-from tests.attack.arena import Arena, refused
+from tests.attack.arena import Arena, refused, variants
 from tests.docker.test_differential import RED, RUN, Bench
 from tests.unit.store.test_verdicts import made
 
-pytestmark = [pytest.mark.must, pytest.mark.one_git]
+pytestmark = [pytest.mark.must, pytest.mark.one_git, pytest.mark.xdist_group("reports")]
 
 HIDES = "sed -i '/three/d' /report/junit.xml\nexit $status\n"
 CLEAN = "echo '<testsuite><testcase name=\"all is well\"/></testsuite>' >/report/junit.xml\n"
@@ -42,7 +42,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     unmount_below(root)
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", variants(LIES, "hides a failing test", "too many to read"))
 def test_s105_a_report_that_hides_a_failing_test_opens_no_gate(bench: Bench, lie: str) -> None:
     """The task breaks a test and lies about it. Control: by the names of failing tests alone there is nothing new."""
     script = RUN.replace("exit $status", f"{LIES[lie]}exit $status").encode()

@@ -33,7 +33,7 @@ from tests.unit.receipt_samples import (
     with_statement,
 )
 
-pytestmark = [pytest.mark.must, pytest.mark.one_git]
+pytestmark = [pytest.mark.must, pytest.mark.one_git, pytest.mark.xdist_group("s3")]
 
 OURS, THEIRS = Signer(), Signer()
 ASKED, OTHER = made_binding("test"), made_binding("test", runtime="runsc")

@@ -17,7 +17,7 @@ from sandbox.attack.harness.site import AttackRun
 from sandbox.attack.suites import start
 from sandbox.config import Settings
 from sandbox.models import AttackOutcome
-from tests.attack.arena import Arena
+from tests.attack.arena import Arena, variants
 
 pytestmark = [pytest.mark.must, pytest.mark.one_git]
 SCRIPT = Path(sys.executable).with_name("sandbox")
@@ -37,7 +37,7 @@ def careless(arena: Arena, argv: list[str], **env: str) -> None:
 
 
 @pytest.mark.parametrize("python_path", start.PYTHON_PATHS, ids=repr)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", variants(CLIENTS, "claude"))  # the entry that ships tries every one
 def test_s01_a_client_imports_nothing_of_its_directory(opened: Arena, client: str, python_path: str) -> None:
     found = start.snippet(opened, client)
     start.require_tools(start.serve(opened, found, python_path), found)

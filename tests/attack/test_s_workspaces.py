@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -172,19 +173,18 @@ def test_s91_files_of_a_clone_do_not_command_git(workbench: Workbench, tmp_path:
     assert mask.startswith(b"gitdir: /nonexistent/")
 
 
-@pytest.mark.parametrize("guess", ["", "../victim", 'victim", "', "victim\x00"])
-def test_s92_a_tenant_gets_no_workspace_of_another(workspace: Workspace, workbench: Workbench, guess: str) -> None:
+def test_s92_a_tenant_gets_no_workspace_of_another(workspace: Workspace, workbench: Workbench) -> None:
     """Control: with the tenant's own name the same hint gives the same files."""
     (mine,) = [found for found in workbench.list_workspaces(workspace.kind) if found.id == workspace.id]
     same = workbench.acquire_workspace(workspace.kind, WorkspaceRequest(hint=mine.hint, tenant="victim"))
     assert (same.id, same.root) == (workspace.id, workspace.root)
     hints = [mine.hint, f"{mine.hint}/below", workspace.id, f"../{workspace.kind}/{workspace.id}"]
-    for hint in hints:
+    for guess, hint in product(["", "../victim", 'victim"', "victim\x00"], hints):
         try:
             found = workbench.acquire_workspace(workspace.kind, WorkspaceRequest(hint=hint, tenant=guess))
         except SandboxError:
             continue
-        assert found.id != workspace.id
-        assert found.root is None or found.root != workspace.root
+        assert found.id != workspace.id, guess
+        assert found.root is None or found.root != workspace.root, guess
         workbench.release_workspace(found.id)
     assert workspace.read("a") == b"a\n"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -368,20 +369,25 @@ HALVES: dict[str, Callable[[Path, str], Path]] = {
 }
 
 
-@pytest.mark.parametrize("kind", HALVES)
-def test_what_was_half_made_goes(desk: Desk, kind: str) -> None:
-    path = HALVES[kind](desk.home / "repositories", desk.repo_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if kind in {"disk template", "object", "object of a crash", "stat index", "lock"}:
-        path.touch()
-    else:
-        (path / "folder").mkdir(parents=True)
-        (path / "folder" / "file").touch()
-    if kind in {"probe", "disk template"}:
-        assert collected(desk) == [], "another thread of this controller may be making it"
-        os.utime(path, (0, 0))
-    assert (kind.partition(" of ")[0], REMOVED) in kinds(collected(desk))
-    assert not path.exists()
+def test_what_was_half_made_goes(desk: Desk) -> None:
+    made = {kind: place(desk.home / "repositories", desk.repo_id) for kind, place in HALVES.items()}
+    young = {"probe", "disk template"}
+    for kind, path in made.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind in {"disk template", "object", "object of a crash", "stat index", "lock"}:
+            path.touch()
+        else:
+            (path / "folder").mkdir(parents=True)
+            (path / "folder" / "file").touch()
+    found = kinds(collected(desk))
+    for kind in young:
+        assert kind not in dict(found), "another thread of this controller may be making it"
+        os.utime(made[kind], (0, 0))
+    found += kinds(collected(desk))
+    assert Counter(kind.partition(" of ")[0] for kind in made) == Counter(
+        kind for kind, action in found if action is REMOVED
+    )
+    assert [path for path in made.values() if path.exists()] == []
     assert left_behind(desk.home) == []
 
 

@@ -120,22 +120,27 @@ ACQUIRE = """
 import sys
 from sandbox import Workbench
 from sandbox.models import WorkspaceRequest
-home, kind, hint = sys.argv[1:]
+home, *words = sys.argv[1:]
 with Workbench(home, environ={}, allow_file=True) as workbench:
-    print(workbench.acquire_workspace(kind, WorkspaceRequest(hint=hint, tenant="processes")).id)
+    for kind, hint in zip(words[::2], words[1::2]):
+        print(workbench.acquire_workspace(kind, WorkspaceRequest(hint=hint, tenant="processes")).id, flush=True)
 """
 
 
-@pytest.mark.parametrize("kind", ["local", "worktree", "clone", "tree"])
-def test_four_processes_acquire_one_workspace(workbench: Workbench, kind: str, tmp_path: Path) -> None:
+def test_four_processes_acquire_one_workspace_of_each_kind(workbench: Workbench, tmp_path: Path) -> None:
     """A scratch directory lives as long as a process that acquired it: its own test is below."""
-    branch = "processes" if kind == "clone" else "topic"
-    hint = str(tmp_path) if kind == "local" else f"{workbench.repositories()[0].id}@{branch}"
-    argv = [sys.executable, "-c", ACQUIRE, str(workbench.home), kind, hint]
+    repository = workbench.repositories()[0].id
+    topic = f"{repository}@topic"
+    hints = {"local": str(tmp_path), "worktree": topic, "clone": f"{repository}@processes", "tree": topic}
+    words = [word for row in hints.items() for word in row]
+    argv = [sys.executable, "-c", ACQUIRE, str(workbench.home), *words]
     started = [subprocess.Popen(argv, stdout=subprocess.PIPE) for _ in range(4)]
-    ids = {process.communicate(timeout=120)[0] for process in started}
-    assert len(ids) == 1
-    workbench.release_workspace(ids.pop().decode().strip())
+    printed = {process.communicate(timeout=120)[0] for process in started}
+    assert len(printed) == 1
+    ids = printed.pop().decode().split()
+    assert [found.partition("-")[0] for found in ids] == list(hints)
+    for found in ids:
+        workbench.release_workspace(found)
 
 
 def test_kinds_keep_their_order_and_names() -> None:

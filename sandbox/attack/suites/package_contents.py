@@ -265,8 +265,8 @@ def _code_is_alone(scene: Scene) -> str:
 
 # --- bombs
 
-BOMB_BYTES = 96 * 1024**2
-_SMALL = f"[ceiling]\ndisk_bytes = {BOMB_BYTES // 3}\n"
+BOMB_BYTES = 48 * 1024**2
+_SMALL = f"[ceiling]\ndisk_bytes = {BOMB_BYTES // 2}\n"
 
 
 def _bomb() -> str:

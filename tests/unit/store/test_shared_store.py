@@ -13,6 +13,8 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store import shared_store
 from sandbox.store.shared_store import SharedStore, UrlStore, open_store
 
+pytestmark = pytest.mark.xdist_group("s3")  # one server, and its imports
+
 
 @pytest.fixture(params=["directory", "file", "memory", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStore:
