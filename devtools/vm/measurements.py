@@ -179,16 +179,23 @@ def measure_selinux(stage: Stage) -> str:
 
 def measure_contract(stage: Stage) -> str:
     """The contract of executors, on the guest of a task and on a fresh one."""
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-rs"]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-rfEs"]
     chosen = ["-k", "not gvisor and not [exec]", "tests/contract/test_executor.py"]
     # conftest.py needs what the other suites there need, such as Node.js.
     options = [f"--basetemp={stage.folder / 'contract'}", "--timeout=300", "--noconftest"]
     done = subprocess.run(  # noqa: S603 - fixed words and our own folder
         [*argv, *options, *chosen], cwd=ROOT, capture_output=True, text=True, timeout=CONTRACT_S, check=False
     )
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
-    summary = next((line for line in reversed(done.stdout.splitlines()) if " in " in line), done.stderr[-_SHOWN:])
-    return _expect(done.returncode == 0, "; ".join([summary.strip("= "), *lines])[:_SHOWN])
+    return _expect(done.returncode == 0, describe_tests(done.stdout, done.stderr))
+
+
+def describe_tests(stdout: str, stderr: str) -> str:
+    """Counts, the names of tests that failed, and why, from what pytest printed with `-rfEs`. Pure."""
+    lines = stdout.splitlines()
+    summary = next((line for line in reversed(lines) if " in " in line), stderr[-_SHOWN:])
+    names = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    reasons = [line for line in lines if line.startswith("E  ")]
+    return "; ".join([summary.strip("= "), *names, *reasons])[:_SHOWN]
 
 
 def measure_attacks(stage: Stage) -> str:

@@ -13,7 +13,7 @@ from devtools.vm.__main__ import format_environment, is_complete, merge_results
 from devtools.vm.architectures import PLATFORMS
 from devtools.vm.guest_limits import PROFILE, SCENARIOS, format_figure
 from devtools.vm.matrix_rows import REFUSED_COLUMNS, Architecture, Column, Machine, Matrix, load_matrix
-from devtools.vm.measurements import MEASUREMENTS, describe_attacks
+from devtools.vm.measurements import MEASUREMENTS, describe_attacks, describe_tests
 from devtools.vm.qemu import KVM, TCG, Boot, RootDisk, boot_command, find_accelerator
 from devtools.vm.root_disk import ROOT, is_own, select_requirements
 from devtools.vm.row_results import Cell, Facts, Outcome, RowResult, format_line, load_results, read_lines, save_results
@@ -94,6 +94,14 @@ def test_attacks_are_counted_and_those_that_did_not_hold_are_named() -> None:
     ]
     seen = describe_attacks(results)
     assert seen == "2 held, 1 got through, 1 skipped; A02 got_through: why; skipped A03"
+
+
+def test_tests_that_failed_are_named_before_the_reasons() -> None:
+    printed = "..F\nE       assert '' == 'kept'\nFAILED test_executor.py::test_a - assert\n1 failed, 2 passed in 3.0s\n"
+    seen = describe_tests(printed, "")
+    assert seen == "1 failed, 2 passed in 3.0s; FAILED test_executor.py::test_a - assert; E       assert '' == 'kept'"
+    assert describe_tests("..\n2 passed in 3.0s\n", "a warning") == "2 passed in 3.0s"
+    assert describe_tests("", "no pytest") == "no pytest"
 
 
 def test_results_of_rows_that_are_no_longer_declared_are_dropped(tmp_path: Path) -> None:
