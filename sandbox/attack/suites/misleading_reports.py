@@ -25,9 +25,9 @@ _MANY = 400_000
 _FAILURE = "<failure message='no'/>"
 CARELESS = re.compile(r"^\s*#?\s*(?:---|Failed test\b.*)?\s*$")
 """As the reader of TAP once looked for lines without a text."""
-_BLANKS = 1_250
-_READ_S = 0.5
-"""For a report of a kilobyte; the careless reader takes three times as long, and hours for 20 KB."""
+_BLANKS = 1_600
+_READ_S = 1.0
+"""For a report of a few kilobytes; the careless reader takes three times as long, and hours for 20 KB."""
 
 
 def _write_report(scene: Scene, name: str, tests: str) -> None:
