@@ -25,6 +25,7 @@ class _Entry:
 
 
 _SETTINGS = ("GIT_", "XDG_CONFIG_HOME")
+_UMASK = 0o022
 
 _empty: tuple[_Entry, ...] = ()
 _commits: dict[tuple[object, ...], tuple[_Entry, ...]] = {}
@@ -55,8 +56,12 @@ def commit_all(root: Path, message: str, commit: Callable[[], object]) -> None:
 
 
 def _has_settings() -> bool:
-    """Whether the environment says how git works."""
-    return Path("~/.gitconfig").expanduser().exists() or any(name.startswith(_SETTINGS) for name in os.environ)
+    """Whether the environment says how git works, or another umask which modes its files have."""
+    if any(name.startswith(_SETTINGS) for name in os.environ) or Path("~/.gitconfig").expanduser().exists():
+        return True
+    umask = os.umask(_UMASK)
+    os.umask(umask)
+    return umask != _UMASK
 
 
 def _find_key(root: Path, message: str) -> tuple[object, ...] | None:

@@ -233,7 +233,15 @@ PIPES = (
 )  # fmt: skip
 IGNORED = {"info/grafts", "objects/info/commit-graph", "objects/info/alternates", "hooks/pre-receive"}
 """git never gets to see these."""
-OF_EACH_KIND = ("HEAD", "config", "packed-refs", "commondir", "objects/info/alternates", "refs/heads/x")
+OF_EACH_KIND = (
+    "HEAD",
+    "config",
+    "packed-refs",
+    "commondir",
+    "objects/info/alternates",
+    "refs/heads/x",
+    "objects/pack/pack-1.idx",
+)
 
 
 @pytest.mark.parametrize("name", variants(PIPES, *OF_EACH_KIND))

@@ -319,8 +319,8 @@ def test_s19_an_npm_archive_that_differs_from_the_lock_file_is_not_used(bench: B
     ("place", "refusal"),
     [
         ("needs", "a package asks for a repository"),
-        pytest.param("version", "no name and version", marks=pytest.mark.thorough),
-        pytest.param("name", "Invalid package name", marks=pytest.mark.thorough),
+        ("version", "no name and version"),
+        ("name", "Invalid package name"),
     ],
 )
 def test_s180_no_repository_that_a_package_asks_for_is_cloned(

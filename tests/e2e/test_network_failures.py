@@ -128,7 +128,7 @@ def knows(password: str | None = None, *, ssh_key: bool = True) -> Situation:
 
 
 thorough = pytest.mark.thorough
-"""Other words of git for what another parameter or test here shows; tests/unit/git/test_failures.py has them all."""
+"""Other words of git for what another parameter or test here shows."""
 
 
 @pytest.mark.parametrize(

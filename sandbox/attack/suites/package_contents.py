@@ -266,7 +266,7 @@ def _code_is_alone(scene: Scene) -> str:
 # --- bombs
 
 BOMB_BYTES = 48 * 1024**2
-_SMALL = f"[ceiling]\ndisk_bytes = {BOMB_BYTES // 2}\n"
+_SMALL = f"[ceiling]\ndisk_bytes = {BOMB_BYTES * 2 // 3}\n"
 
 
 def _bomb() -> str:
