@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -171,8 +171,14 @@ BUILD = (
 )
 
 
-def test_a_build_is_told_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = BuildProgress(StatusLine())
+@pytest.fixture
+def progress() -> Iterator[BuildProgress]:
+    """Its clock ends with the test."""
+    with BuildProgress(StatusLine()) as made:
+        yield made
+
+
+def test_a_build_is_told_step_by_step(capsys: pytest.CaptureFixture[str], progress: BuildProgress) -> None:
     for line in BUILD:
         progress.add_line(line)
     progress.show_log()  # nothing failed
@@ -187,9 +193,8 @@ def test_a_build_is_told_step_by_step(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
-def test_builds_at_the_same_time_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_builds_at_the_same_time_are_told_apart(capsys: pytest.CaptureFixture[str], progress: BuildProgress) -> None:
     """Only the output of the one that failed is shown."""
-    progress = BuildProgress(StatusLine())
     for line in BUILD[:4]:
         progress.add_line(f"python | {line}")
         progress.add_line(f"build | {line}".replace("python", "build"))
@@ -209,8 +214,9 @@ def test_builds_at_the_same_time_are_told_apart(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     "line", ["obtained the lock", "pulling metadata", "building 'x.y' extension", "failed: 2 of 9"]
 )
-def test_what_a_build_prints_is_no_line_of_ours(capsys: pytest.CaptureFixture[str], line: str) -> None:
-    progress = BuildProgress(StatusLine())
+def test_what_a_build_prints_is_no_line_of_ours(
+    capsys: pytest.CaptureFixture[str], line: str, progress: BuildProgress
+) -> None:
     for each in (*BUILD[1:7], line, "gcc: error"):
         progress.add_line(each)
     assert line not in capsys.readouterr().err
@@ -234,8 +240,9 @@ def test_after_a_failure_no_build_goes_on_and_another_may_begin(monkeypatch: pyt
         assert not any("build: " in line for line in status.lines[shown:])
 
 
-def test_the_lines_that_an_error_has_are_not_printed_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = BuildProgress(StatusLine())
+def test_the_lines_that_an_error_has_are_not_printed_twice(
+    capsys: pytest.CaptureFixture[str], progress: BuildProgress
+) -> None:
     for line in BUILD[:7]:
         progress.add_line(line)
     capsys.readouterr()
@@ -267,8 +274,7 @@ def test_an_error_does_not_repeat_what_a_verbose_build_printed(capsys: pytest.Ca
     assert capsys.readouterr().err.splitlines() == [f"{label}{line}" for line in BUILD[:7]] * 2
 
 
-def test_a_build_that_ends_early_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = BuildProgress(StatusLine())
+def test_a_build_that_ends_early_is_shown_whole(capsys: pytest.CaptureFixture[str], progress: BuildProgress) -> None:
     for line in BUILD[:7]:
         progress.add_line(line)
     capsys.readouterr()
