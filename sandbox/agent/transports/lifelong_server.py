@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 import uvicorn
 from starlette.types import ASGIApp
 
-from sandbox.agent.transports.timeouts import ACCEPTED_AT_ONCE, TimeoutProtocol
+from sandbox.agent.transports.timeouts import ACCEPTED_AT_ONCE, HEAD_S, TimeoutProtocol
 
 _GRACE_S = 5
 
@@ -30,6 +30,9 @@ def make_uvicorn(
             server_header=False,
             backlog=ACCEPTED_AT_ONCE,
             timeout_graceful_shutdown=_GRACE_S,
+            # Clients use a connection again for 5 s (httpx) or more. If the server closed it then as well, which is
+            # uvicorn's default, a request could meet the end of its connection. The deadline of a head closes it.
+            timeout_keep_alive=int(HEAD_S),
         ),
     )
 

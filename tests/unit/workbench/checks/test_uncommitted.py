@@ -100,6 +100,12 @@ def filtered(source: Upstream) -> None:
     os.utime(source.git_dir / "index")  # what it was checked out with is past
 
 
+def sparse(source: Upstream) -> None:
+    source.git("update-index", "-q", "--refresh")  # what was copied has other times, and git would keep its files
+    source.git("sparse-checkout", "set", "--no-cone", "/a.txt")
+    assert not (source.root / "d").exists()
+
+
 CASES: dict[str, Callable[[Upstream], object]] = {
     "nothing": lambda _: None,
     "modified": lambda s: s.write("a.txt", b"ONE\n"),
@@ -121,7 +127,7 @@ CASES: dict[str, Callable[[Upstream], object]] = {
     "a pipe": special_files,
     "touched": lambda s: os.utime(s.root / "a.txt", (1, 1)),
     "index of version 4": lambda s: (s.git("update-index", "--index-version", "4"), s.write("a.txt", b"ONE\n")),
-    "sparse": lambda s: s.git("sparse-checkout", "set", "--no-cone", "/a.txt"),
+    "sparse": sparse,
     "line ends": line_ends,
     "a filter": filtered,
 }
