@@ -361,7 +361,7 @@ def test_a_task_is_named_by_the_beginning_of_its_id_and_the_question_has_all_of_
         for malformed in (
             "-",
             short[:3],
-            short.upper(),
+            whole[5:].upper(),  # the short one may have digits only
             f"{short}x",
             "task-",
             "ffff" if short[:4] != "ffff" else "eeee",
