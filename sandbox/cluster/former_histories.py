@@ -6,6 +6,10 @@ present one only, and says `NOT_FOUND` (github.com/temporalio/api/pull/267). So 
 operation has ended meets a new history now and then. Sent again, an operation would be carried out again there. The
 first event of each history names the one before it. The server says all this itself: a worker may be lost, or of an
 earlier version, or know only the newest answers.
+
+An operation that came while a history ended is aborted there, not accepted. As long as the server has that history in
+its memory, for minutes, it says `RESOURCE_EXHAUSTED` to each question about the operation (abort_reason.go in
+github.com/temporalio/temporal). It says the same when it is only busy, so the events of that history decide.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowUpdateHandle
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -55,9 +60,22 @@ async def read_former(
         try:
             return FormerLook(await read(handle), present, is_complete=True)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+                if await _has_accepted(client, workflow, run, update):
+                    raise
+            elif error.status is not RPCStatusCode.NOT_FOUND:
                 raise
     return FormerLook(None, present, is_complete=False)
+
+
+async def _has_accepted(client: Client, workflow: str, run: str, update: str) -> bool:
+    """Whether a history has accepted an update, as its events say; they may have megabytes. Raises: `RPCError`."""
+    accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+    async for event in client.get_workflow_handle(workflow, run_id=run).fetch_history_events():
+        facts = event.workflow_execution_update_accepted_event_attributes
+        if event.event_type == accepted and facts.accepted_request.meta.update_id == update:
+            return True
+    return False
 
 
 async def _find_run_before(client: Client, workflow: str, run: str) -> str | None:

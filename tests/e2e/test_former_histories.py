@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowUpdateHandle
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode
 
 from sandbox.cluster import former_histories, task_updates
@@ -280,3 +281,37 @@ def test_what_a_closing_history_refuses_is_sent_to_the_present_one(
         dispatcher.submit(late)
         assert dispatcher.result(late) is not None
     assert [one.id for one in worker.checked if one.id == "late"] == ["late"]
+
+
+def test_what_a_former_history_aborted_is_sent_to_the_present_one(
+    temporal: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load the server said for minutes of an operation that came while a history ended, that this is closing. One
+    that it says so of for a moment, and that the history had accepted, is not carried out again.
+    """
+    asked, first = list[str](), list[str]()
+    read = WorkflowUpdateHandle.result
+
+    async def refuse(update: WorkflowUpdateHandle[Any], **options: Any) -> Any:
+        if update.workflow_run_id in first:
+            asked.append(update.id)
+            if update.id == "late" or asked.count(update.id) < 3:
+                assert len(asked) < 10, "the former history is asked again and again"
+                raise RPCError("the workflow is closing", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
+        return await read(update, **options)
+
+    with connected(temporal, name) as dispatcher, working(temporal, name) as worker:
+        worker.may_end.set()
+        task = dispatcher.place(URL, {}).task_id
+        first.append(find_run(dispatcher, task))
+        early, late = (TaskOperation(id=key, task_id=task, name=OperationName.STATUS) for key in ("early", "late"))
+        submit_and_outlast(dispatcher, early)
+        monkeypatch.setattr(WorkflowUpdateHandle, "result", refuse)
+        for one in (early, late):
+            dispatcher.submit(one)
+            answer = dispatcher.result(one)
+            assert answer is not None
+            assert answer.operation_id == one.id
+    assert [one.id for one in worker.checked] == ["early", "late"]
+    assert asked.count("early") >= 3
+    assert asked.count("late") >= 1
