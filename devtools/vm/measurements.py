@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -186,7 +187,14 @@ def measure_contract(stage: Stage) -> str:
     done = subprocess.run(  # noqa: S603 - fixed words and our own folder
         [*argv, *options, *chosen], cwd=ROOT, capture_output=True, text=True, timeout=CONTRACT_S, check=False
     )
-    return _expect(done.returncode == 0, describe_tests(done.stdout, done.stderr))
+    seen = describe_tests(done.stdout, done.stderr)
+    return _expect(done.returncode == 0 and have_run(seen), seen)
+
+
+def have_run(seen: str) -> bool:
+    """Whether tests passed and none was skipped. `seen`: as `describe_tests` says it. Pure."""
+    counts = {what: int(count) for count, what in re.findall(r"\b(\d{1,9}) ([a-z]{1,20})", seen.partition(" in ")[0])}
+    return counts.get("passed", 0) > 0 and not counts.get("skipped")
 
 
 def describe_tests(stdout: str, stderr: str) -> str:

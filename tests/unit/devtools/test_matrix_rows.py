@@ -13,7 +13,7 @@ from devtools.vm.__main__ import format_environment, is_complete, merge_results
 from devtools.vm.architectures import PLATFORMS
 from devtools.vm.guest_limits import PROFILE, SCENARIOS, format_figure
 from devtools.vm.matrix_rows import REFUSED_COLUMNS, Architecture, Column, Machine, Matrix, load_matrix
-from devtools.vm.measurements import MEASUREMENTS, describe_attacks, describe_tests
+from devtools.vm.measurements import MEASUREMENTS, describe_attacks, describe_tests, have_run
 from devtools.vm.qemu import KVM, TCG, Boot, RootDisk, boot_command, find_accelerator
 from devtools.vm.root_disk import ROOT, is_own, select_requirements
 from devtools.vm.row_results import Cell, Facts, Outcome, RowResult, format_line, load_results, read_lines, save_results
@@ -102,6 +102,20 @@ def test_tests_that_failed_are_named_before_the_reasons() -> None:
     assert seen == "1 failed, 2 passed in 3.0s; FAILED test_executor.py::test_a - assert; E       assert '' == 'kept'"
     assert describe_tests("..\n2 passed in 3.0s\n", "a warning") == "2 passed in 3.0s"
     assert describe_tests("", "no pytest") == "no pytest"
+
+
+@pytest.mark.parametrize(
+    ("seen", "good"),
+    [
+        ("47 passed, 38 deselected in 113.20s (0:01:53)", True),
+        ("46 passed, 1 skipped, 38 deselected in 113.20s", False),
+        ("47 skipped, 38 deselected in 3.2s", False),
+        ("no tests ran in 0.1s", False),
+        ("", False),
+    ],
+)
+def test_a_contract_whose_tests_were_skipped_was_not_measured(seen: str, good: bool) -> None:
+    assert have_run(seen) is good
 
 
 def test_results_of_rows_that_are_no_longer_declared_are_dropped(tmp_path: Path) -> None:
