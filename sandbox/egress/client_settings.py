@@ -1,4 +1,4 @@
-"""What the settings of this host's package managers say of registries: pip's, npm's, cargo's, Go's, cpanm's.
+"""What the settings of this host's package managers say of registries: pip's, uv's, npm's, cargo's, Go's, cpanm's.
 
 Only addresses of an index and the CA file are read. What leads to a folder of this host is left out: no guest sees it.
 """
@@ -36,6 +36,35 @@ class ClientSettings:
     source: str = ""
 
 
+def _read_python(environ: Mapping[str, str], etc: Path) -> ClientSettings:
+    """Those of pip; where these name no index, the one of uv."""
+    found = _read_pip(environ, etc)
+    if found.indexes:
+        return found
+    url, source = _find_uv_index(environ, etc)
+    return ClientSettings((url,), found.ca_file, source) if url else found
+
+
+def _find_uv_index(environ: Mapping[str, str], etc: Path) -> tuple[str, str]:
+    """What stands in place of PyPI, and who says so; empty: nothing does. https://docs.astral.sh/uv/concepts/indexes/
+
+    Its further indexes are left out: uv asks them one after another, and installs from the first that has a package.
+    pip would take the highest version of all, also one that a stranger published.
+    """
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+        if value := environ.get(name):
+            return re.sub(r"^[A-Za-z0-9._-]{1,100}=", "", value), name
+    user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
+    own = environ.get("UV_CONFIG_FILE")
+    found, path = _read_first_toml(
+        *((Path(own),) if own else (user / "uv/uv.toml", etc / "xdg/uv/uv.toml", etc / "uv/uv.toml"))
+    )
+    indexes = found.get("index")
+    tables = [one for one in indexes if isinstance(one, dict)] if isinstance(indexes, list) else []
+    named = next((url for one in tables if one.get("default") is True and (url := _text(one, "url"))), "")
+    return named or _text(found, "index-url") or _text(_table(found, "pip"), "index-url"), str(path)
+
+
 def _read_pip(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     """pip's own order: the host's file, the user's, then variables. https://pip.pypa.io/en/stable/topics/configuration/"""
     found: dict[str, tuple[str, str]] = {}
@@ -54,10 +83,12 @@ def _read_pip(environ: Mapping[str, str], etc: Path) -> ClientSettings:
 
 
 def _list_pip_files(environ: Mapping[str, str], etc: Path) -> list[Path]:
+    host = [etc / "xdg/pip/pip.conf", etc / "pip.conf"]
     if own := environ.get("PIP_CONFIG_FILE"):
-        return [] if own == "/dev/null" else [etc / "pip.conf", Path(own)]
-    user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
-    return [etc / "pip.conf", user / "pip/pip.conf"]
+        return [] if own == "/dev/null" else [*host, Path(own)]
+    home = Path(environ.get("HOME", "/nonexistent"))
+    user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    return [*host, home / ".pip/pip.conf", user / "pip/pip.conf"]
 
 
 def _read_ini(path: Path) -> Iterator[tuple[str, str]]:
@@ -166,7 +197,7 @@ def _use_mirror(url: str, source: str) -> ClientSettings:
 
 
 READERS: Mapping[Ecosystem, Callable[[Mapping[str, str], Path], ClientSettings]] = {
-    "python": _read_pip,
+    "python": _read_python,
     "node": _read_npm,
     "rust": _read_cargo,
     "go": _read_go,

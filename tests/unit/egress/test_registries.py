@@ -92,6 +92,54 @@ def test_settings_of_pip_can_be_switched_off(host: Path) -> None:
     assert found(host, PIP_CONFIG_FILE="/dev/null").source == "the public registry"
 
 
+def test_older_and_host_wide_files_of_pip_are_read(host: Path) -> None:
+    for name, folder in (("old", "home/.pip"), ("xdg", "etc/xdg/pip")):
+        (host / folder).mkdir(parents=True)
+        (host / folder / "pip.conf").write_text(f"[global]\nindex-url = https://{name}.example/simple\n")
+    assert hosts(found(host)) == {"old.example:443": True}
+    (host / "home/.config/pip/pip.conf").write_text("[global]\nindex-url = https://user.example/simple\n")
+    assert hosts(found(host)) == {"user.example:443": True}
+
+
+def write_uv(host: Path, folder: str, text: str) -> None:
+    (host / folder).mkdir(parents=True, exist_ok=True)
+    (host / folder / "uv.toml").write_text(text)
+
+
+def test_index_of_uv_stands_in_place_of_the_public_one_where_pip_names_none(host: Path) -> None:
+    write_uv(host, "etc/uv", 'index-url = "https://etc.example/simple"\n')
+    assert hosts(found(host)) == {"etc.example:443": True}
+    further = '[[index]]\nurl = "https://more.example/simple"\n'
+    write_uv(host, "home/.config/uv", f'{further}[[index]]\nurl = "https://user.example/simple"\ndefault = true\n')
+    registries = found(host, PIP_CERT="/ca.pem")
+    assert (hosts(registries), registries.ca_file) == ({"user.example:443": True}, "/ca.pem")
+    for value in ("https://variable.example/a=b", "own=https://variable.example/a=b"):
+        registries = found(host, UV_DEFAULT_INDEX=value)
+        assert registries.indexes == ("https://variable.example/a=b",)
+        assert registries.source == "UV_DEFAULT_INDEX"
+    assert found(host, PIP_INDEX_URL="https://pip.example", UV_INDEX_URL="https://uv.example").source == "PIP_INDEX_URL"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "broken",
+        '[[index]]\nurl = "https://more.example/simple"\n',
+        "index = 1\nindex-url = 2\npip = 3\n",
+        'index = [1]\n[pip]\nindex-url = ["https://more.example/simple"]\n',
+    ],
+)
+def test_settings_of_uv_that_name_no_default_index_say_nothing(host: Path, text: str) -> None:
+    write_uv(host, "home/.config/uv", text)
+    assert found(host).source == "the public registry"
+
+
+def test_index_of_uv_with_a_password_is_refused(host: Path) -> None:
+    with pytest.raises(UnusableRegistry) as caught:
+        found(host, UV_DEFAULT_INDEX="https://user:hunter2@uv.example/simple")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_mirror_of_npm_replaces_the_public_registry(host: Path) -> None:
     (host / "home/.npmrc").write_text('; a comment\nregistry = "https://npm.example/"\ncafile=/npm.pem\n')
     registries = found(host, "node")
