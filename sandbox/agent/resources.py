@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from sandbox.agent.agent import Agent
 from sandbox.agent.json_lines import neutralise_values
 from sandbox.agent.protocol_permission import permit_request
 from sandbox.errors import SandboxError
+from sandbox.models import JournalEntry
 from sandbox.shipped_files import find_resources
 from sandbox.text import neutralise, one_line
 from sandbox.workbench import Workbench
@@ -30,6 +32,10 @@ MAX_CHARS = 256 * 1024
 
 MAX_JOURNAL_ENTRIES = 1000
 """Maximum number of entries that are read: more never fit into `MAX_CHARS`, because each has all its fields."""
+
+_FIRST_ENTRIES = 16
+_READING = threading.Lock()
+"""Of journals, in one thread at a time: each may need many times the memory of what it returns."""
 
 _EARLIER_LEFT_OUT = "[earlier entries are left out]\n"
 
@@ -118,8 +124,21 @@ def _read_log(workbench: Workbench, task_id: str, run_id: str, stream: Literal["
 
 
 def _read_journal(workbench: Workbench, task_id: str) -> str:
-    """The newest whole entries that fit, oldest first; at least one, of which `read_resource` returns the end."""
-    entries = workbench.log(task_id, limit=MAX_JOURNAL_ENTRIES)
+    """The newest whole entries that fit, oldest first; at least one, of which `read_resource` returns the end.
+
+    Entries may have megabytes, which no agent gets. So a few are read, and more only if all of these fit.
+    """
+    with _READING:
+        count = _FIRST_ENTRIES
+        while True:
+            entries = workbench.log(task_id, limit=count)
+            text = _write_journal(entries)
+            if text.startswith(_EARLIER_LEFT_OUT) or len(entries) < count or count >= MAX_JOURNAL_ENTRIES:
+                return text
+            count = min(2 * count, MAX_JOURNAL_ENTRIES)
+
+
+def _write_journal(entries: Sequence[JournalEntry]) -> str:
     lines: list[str] = []
     room = MAX_CHARS - len(_EARLIER_LEFT_OUT)
     for entry in reversed(entries):

@@ -16,11 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT
-from http.cookies import CookieError, SimpleCookie
 
 COOKIE = "sandbox-session"
 LINK_S, SESSION_S = 60.0, 12 * 3600.0
 _MOST = 100
+_MOST_COOKIES = 10
+"""Of our name in one request. A browser sends one; a page of another port may have set further ones."""
 
 
 class Sessions:
@@ -43,16 +44,21 @@ class Sessions:
         return self._add(self._sessions, SESSION_S) if until > self._clock() else None
 
     def find(self, cookie_header: str) -> str | None:
-        """The session of a request, by its `Cookie` header."""
-        try:
-            found = SimpleCookie(cookie_header).get(COOKIE)
-        except CookieError:
-            return None
-        if found is None:
-            return None
+        """The session of a request, by its `Cookie` header.
+
+        Read by hand: `http.cookies` needs seconds for kilobytes of backslashes (CVE-2024-7592), and anyone may send
+        them. Our values have no character that is quoted.
+        """
+        values = [
+            value
+            for name, _, value in (part.strip().partition("=") for part in cookie_header.split(";"))
+            if name == COOKIE
+        ]
+        now = self._clock()
         with self._lock:
-            is_open = self._sessions.get(_digest(found.value), 0.0) > self._clock()
-        return found.value if is_open else None
+            return next(
+                (value for value in values[-_MOST_COOKIES:] if self._sessions.get(_digest(value), 0.0) > now), None
+            )
 
     def _add(self, places: dict[str, float], length_s: float) -> str:
         secret = secrets.token_urlsafe(32)

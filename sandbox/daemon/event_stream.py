@@ -55,6 +55,8 @@ class EventHub:
         self._is_following = threading.Event()
         self._is_ending = threading.Event()
         self.threads = anyio.CapacityLimiter(_THREADS)
+        self.readers = anyio.CapacityLimiter(1)
+        """Of journals: to parse them needs memory, and each listener may ask for it."""
         threading.Thread(target=self._follow, name="events", daemon=True).start()
 
     def end(self) -> None:
@@ -82,9 +84,11 @@ class EventHub:
         while not self._is_following.wait(_LOOK_S) and not self._is_ending.is_set() and time.monotonic() < until:
             pass
 
-    def list_missed(self, event_id: str) -> tuple[HomeEvent, ...]:
-        """What a listener may have missed since this event, and may not get now; of much the newest."""
-        return self._workbench.events_after(event_id, _MOST_MISSED)
+    def list_missed(self, event_id: str) -> dict[str, str]:
+        """What a listener may have missed since this event, and may not get now; of much the newest. By its id, as it
+        is sent: a listener that does not read keeps no more than that.
+        """
+        return {event.id: format_event(event) for event in self._workbench.events_after(event_id, _MOST_MISSED)}
 
     @property
     def is_full(self) -> bool:
@@ -152,10 +156,10 @@ async def _write(hub: EventHub, last: str) -> AsyncIterator[str]:
     try:
         await anyio.to_thread.run_sync(hub.wait_until_following, limiter=hub.threads)
         yield ": listening\n\n"
-        missed = await anyio.to_thread.run_sync(hub.list_missed, last, limiter=hub.threads) if last else ()
-        for one in missed:
-            yield format_event(one)
-        seen = {one.id for one in missed}
+        missed = await anyio.to_thread.run_sync(hub.list_missed, last, limiter=hub.readers) if last else {}
+        seen = set(missed)
+        while missed:
+            yield missed.pop(next(iter(missed)))
         while True:
             try:
                 event = await asyncio.wait_for(queue.get(), _IDLE_S)

@@ -157,10 +157,17 @@ def _keep_undamaged(
 
 def read_recent_entries(home: Home, task_id: str) -> Iterator[JournalEntry]:
     """Entries of the last `RECENT_BYTES`, newest first, read and parsed as needed. Damaged lines are skipped."""
-    for line in _read_lines_backward(home, task_id, RECENT_BYTES):
+    return (entry for entry, _ in read_entries_backward(home, task_id, RECENT_BYTES))
+
+
+def read_entries_backward(home: Home, name: str, max_bytes: int | None = None) -> Iterator[tuple[JournalEntry, int]]:
+    """Entries with the length of their lines in bytes, newest first, read and parsed as needed. Damaged lines are
+    skipped. `max_bytes`: no more of the file is read.
+    """
+    for line in _read_lines_backward(home, name, max_bytes):
         entry = parse_entry(line)
         if entry is not None:
-            yield entry
+            yield entry, len(line)
 
 
 def _read_lines_backward(home: Home, name: str, max_bytes: int | None = None) -> Iterator[bytes]:

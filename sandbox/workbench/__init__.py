@@ -1188,11 +1188,14 @@ class Workbench:
         return use.look_at_runs.look_at_runs(self._services.home, task_id, places)
 
     def events(self, limit: int = 100) -> tuple[HomeEvent, ...]:
-        """The newest events of this home, oldest first. Raises: no specific code."""
+        """The newest events of this home, oldest first; fewer than `limit` if these have more than 2 MiB. Raises: no
+        specific code.
+        """
         return use.home_events.list_recent(self._services.home, limit)
 
     def events_after(self, event_id: str, limit: int = 1000) -> tuple[HomeEvent, ...]:
-        """The events that a follower may have missed after this one, oldest first; of many the newest `limit`.
+        """The events that a follower may have missed after this one, oldest first; of many the newest `limit`,
+        and of these no more than have 2 MiB.
 
         Some that it has may be among them. Raises: no specific code.
         """

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from heapq import nlargest
+from heapq import heappop, heappush, nlargest
+from itertools import islice, takewhile
 from pathlib import Path
 
 from sandbox.lazy_dataclass import dataclass
@@ -21,11 +22,14 @@ from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import TASK_ID_PATTERN, HomeEvent, HomeEventKind, JournalEntry
 from sandbox.store.growing_files import read_lines_from
 from sandbox.store.home import Home
-from sandbox.store.journal import HOME_JOURNAL, LOCK_TIMEOUT_S, parse_entry, read_last_entries
+from sandbox.store.journal import HOME_JOURNAL, LOCK_TIMEOUT_S, parse_entry, read_entries_backward
 
 POLL_S = 0.5
 _MOST_BYTES = 1024**2
 """Read of one journal at a time. An entry that was written with all of its files has 1.3 MB at most."""
+
+LISTED_BYTES = 2 * 1024**2
+"""Of the lines of all events in one list, which may be kept for each of a hundred listeners."""
 
 _ANCHOR = "anchor"
 _ID = lazy_pattern(rf"({HOME_JOURNAL}|{TASK_ID_PATTERN.strip('^$')})/([0-9]{{1,15}})")
@@ -49,21 +53,54 @@ class JournalLine:
     event: HomeEvent | None
 
 
+class _NewestEvents:
+    """The newest of many events: at most `limit` with `LISTED_BYTES` of lines together, and at least one.
+    `order`: the time by which they are compared.
+    """
+
+    def __init__(self, limit: int, order: Callable[[HomeEvent], datetime]) -> None:
+        self._limit, self._order = limit, order
+        self._kept: list[tuple[datetime, int, int, HomeEvent]] = []
+        self._bytes = self._count = 0
+        self._dropped: datetime | None = None
+
+    def add(self, event: HomeEvent, size: int) -> None:
+        """`size`: of its line, in bytes. Those of one journal are added newest first."""
+        at = self._order(event)
+        if self._dropped is not None and at < self._dropped:
+            return
+        self._count += 1
+        heappush(self._kept, (at, -self._count, size, event))
+        self._bytes += size
+        while len(self._kept) > self._limit or (self._bytes > LISTED_BYTES and len(self._kept) > 1):
+            self._dropped, _, size, _ = heappop(self._kept)
+            self._bytes -= size
+
+    def is_too_old(self, event: HomeEvent) -> bool:
+        """Whether neither this one nor one before it in its journal can be among the newest."""
+        return self._dropped is not None and _ended_at(event) < self._dropped - _OVERLAP
+
+    def list(self) -> tuple[HomeEvent, ...]:
+        """All that were kept, oldest first."""
+        return tuple(kept[-1] for kept in sorted(self._kept))
+
+
 def list_recent(home: Home, limit: int) -> tuple[HomeEvent, ...]:
-    """The newest events of all journals, oldest first."""
+    """The newest events of all journals, oldest first; fewer than `limit` if they have more than `LISTED_BYTES`."""
     others = measure_journals(home).keys() - {HOME_JOURNAL}
     # The rest has older ones. The home's own is always read: marks are written to it for events of the others.
-    newest = [HOME_JOURNAL, *nlargest(limit, others, key=lambda name: _changed_at(home.journal(name)))]
-    found = (
-        event
-        for name in newest
-        for event in _make_events(name, read_last_entries(home, name, limit, except_operation=_ANCHOR))
-    )
-    return tuple(sorted(found, key=lambda event: event.at)[-limit:])
+    names = [HOME_JOURNAL, *nlargest(limit, others, key=lambda name: _changed_at(home.journal(name)))]
+    newest = _NewestEvents(limit, lambda event: event.at)
+    for name in names:
+        for event, size in takewhile(lambda found: not newest.is_too_old(found[0]), _read_backward(home, name)):
+            if event.operation.operation != _ANCHOR:
+                newest.add(event, size)
+    return newest.list()
 
 
 def list_after(home: Home, event_id: str, limit: int) -> tuple[HomeEvent, ...]:
-    """Events that a follower may not have got when it got this one, oldest first, and of many the newest `limit`.
+    """Events that a follower may not have got when it got this one, oldest first, and of many the newest `limit`; fewer
+    if these have more than `LISTED_BYTES`.
 
     A follower gets those of one journal in order, and those of others as it finds them. So of the others some that it
     has may be among them: what ended up to `_OVERLAP` before. An event that is too long ago has no place to go on from:
@@ -73,18 +110,20 @@ def list_after(home: Home, event_id: str, limit: int) -> tuple[HomeEvent, ...]:
     if not found:
         return ()
     journal, seq = found[1], int(found[2])
-    last = next((one for one in read_last_entries(home, journal, limit) if one.seq == seq), None)
+    last = next((one for one, _ in islice(_read_backward(home, journal), limit) if _find_seq(one) == seq), None)
     if last is None:
         return list_recent(home, limit)
-    since = _ended_at(make_event(journal, last)) - _OVERLAP
-    events = (
-        event
-        for name in measure_journals(home)
-        if _changed_at(home.journal(name)) >= since.timestamp()
-        for event in _make_events(name, read_last_entries(home, name, limit, except_operation=_ANCHOR))
-        if (_find_seq(event) > seq if name == journal else _ended_at(event) >= since)
-    )
-    return tuple(sorted(events, key=_ended_at)[-limit:])
+    since = _ended_at(last) - _OVERLAP
+    newest = _NewestEvents(limit, _ended_at)
+    for name in measure_journals(home):
+        if _changed_at(home.journal(name)) < since.timestamp():
+            continue
+        for event, size in takewhile(lambda found: not newest.is_too_old(found[0]), _read_backward(home, name)):
+            if _find_seq(event) <= seq if name == journal else _ended_at(event) < since - _OVERLAP:
+                break
+            if event.operation.operation != _ANCHOR and (name == journal or _ended_at(event) >= since):
+                newest.add(event, size)
+    return newest.list()
 
 
 def follow_home(home: Home, poll_s: float = POLL_S) -> Iterator[HomeEvent | None]:
@@ -163,6 +202,11 @@ def _read_lines(home: Home, name: str, place: int) -> Iterator[JournalLine]:
         yield JournalLine(name, place, next(_make_events(name, [parse_entry(line.rstrip(b"\n"))]), None))
     if not lines and end > place:
         yield JournalLine(name, end, None)
+
+
+def _read_backward(home: Home, name: str) -> Iterator[tuple[HomeEvent, int]]:
+    """Each entry of a journal as an event, marks too, with the length of its line in bytes; newest first."""
+    return ((make_event(name, entry), size) for entry, size in read_entries_backward(home, name))
 
 
 def _make_events(name: str, entries: Iterable[JournalEntry | None]) -> Iterator[HomeEvent]:

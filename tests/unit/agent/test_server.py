@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 
 from sandbox.agent import prompt, resources
 from sandbox.agent.agent import Agent
-from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES
+from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES, _read_journal
 from sandbox.agent.results import failure, success
 from sandbox.agent.server import make_server
 from sandbox.agent.tools import TOOLS, Preset
@@ -883,6 +883,25 @@ def test_s09_of_a_long_journal_the_newest_whole_entries_are_returned(desk: Desk)
     numbers = [json.loads(line)["seq"] for line in lines]
     assert numbers == list(range(3001 - len(numbers), 3001))
     assert len(text) <= MAX_CHARS < len(text) + len(lines[0]) + 1
+
+
+def test_s199_of_a_journal_of_large_entries_few_are_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than twice what was returned. Control: of short ones all that may be read are."""
+    limits = list[int | None]()
+    read = Workbench.log
+
+    def log(bench: Workbench, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:
+        limits.append(limit)
+        return read(bench, task_id, limit=limit)
+
+    monkeypatch.setattr(Workbench, "log", log)
+    path = desk.home / "repositories" / "journal" / f"{desk.task.id}.jsonl"
+    for length, most in ((20_000, 16), (1, MAX_JOURNAL_ENTRIES)):
+        write_journal(path, (make_entry(n).model_copy(update={"result": "x" * length}) for n in range(1500)))
+        limits.clear()
+        text = _read_journal(desk.workbench, desk.task.id)
+        assert text.startswith("[earlier entries are left out]")
+        assert limits[-1] == most
 
 
 def test_the_entries_that_a_resource_reads_always_fill_it() -> None:

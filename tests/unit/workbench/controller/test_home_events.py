@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.models import Actor, ChangeKind, HomeEventKind, JournalEntry, PatchedFile
+from sandbox.models import Actor, ChangeKind, HomeEvent, HomeEventKind, JournalEntry, PatchedFile
 from sandbox.store import growing_files
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller import home_events, journaling
@@ -132,6 +132,55 @@ def test_an_id_of_long_ago_gives_the_newest_and_no_id_gives_nothing(upstream: Up
     assert len(desk.workbench.events_after("home/999999", 2)) == 2
     for text in ("", "home", "../registry/1", f"{desk.task.id}/x", "home/1\n", f"home/{'9' * 5000}"):
         assert desk.workbench.events_after(text) == ()
+
+
+def write_large(desk: Desk, journal: str, seconds: range) -> None:
+    """Append an edit for each second of an hour, whose line has about 40 KB."""
+    files = tuple(
+        PatchedFile(path=f"{n:04d}{'x' * 196}", kind=ChangeKind.MODIFIED, sha256_before=None, sha256_after=None)
+        for n in range(150)
+    )
+    with (desk.home / f"repositories/journal/{journal}.jsonl").open("ab") as stream:
+        for second in seconds:
+            at = datetime(2099, 1, 1, 0, second // 60, second % 60, tzinfo=UTC)
+            entry = JournalEntry(
+                at=at, actor=Actor.AGENT, operation="patch", arguments=f"sha256:{0:064d}", result="ok", duration_s=0.0,
+                files=files, seq=1000 + second,
+            )  # fmt: skip
+            stream.write(f'{{"schema_version":1,{entry.model_dump_json()[1:]}\n'.encode())
+
+
+def test_s199_a_list_of_large_events_has_the_newest_that_fit(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From all journals in the order of their times, and what is older is not read. Control: all are listed without the
+    limit.
+    """
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    other = desk.workbench.create_task(desk.repo_id, "two")
+    for journal, seconds in ((desk.task.id, range(0, 600, 2)), (other.id, range(1, 601, 2))):
+        write_large(desk, journal, seconds)
+    parsed = list[str]()
+    make = home_events.make_event
+
+    def count(journal: str, entry: JournalEntry) -> HomeEvent:
+        parsed.append(journal)
+        return make(journal, entry)
+
+    monkeypatch.setattr(home_events, "make_event", count)
+    for after in (None, "home/999999", f"{desk.task.id}/1"):
+        parsed.clear()
+        found = desk.workbench.events_after(after) if after else desk.workbench.events(1000)
+        times = [event.at.minute * 60 + event.at.second for event in found]
+        assert times == list(range(600 - len(found), 600))
+        sizes = [len(event.operation.model_dump_json()) for event in found]
+        assert home_events.LISTED_BYTES * 0.9 < sum(sizes) <= home_events.LISTED_BYTES
+        looked_up = 302 if after and after.startswith(desk.task.id) else 0
+        assert len(parsed) < looked_up + 6 * len(found)
+    monkeypatch.setattr(home_events, "LISTED_BYTES", 10**9)
+    assert len(desk.workbench.events(1000)) > 600
+    monkeypatch.setattr(home_events, "LISTED_BYTES", 1)
+    assert len(desk.workbench.events(1000)) == 1, "one is always listed"
 
 
 @pytest.mark.parametrize(
