@@ -59,8 +59,11 @@ def normalize_mode(mode: int) -> int:
 
 
 def parse_tree(content: bytes, oid_bytes: int, budget: EntryBudget | None = None) -> dict[bytes, Item]:
-    """Entries of a tree object, in git's order. Raises: `unsafe_repository` for what git's fsck refuses;
-    `quota_exceeded` as soon as there are more than the budget has.
+    """Entries of a tree object, in git's order. A directory has `DIRECTORY` as its mode, also where an old or a hostile
+    client wrote another one, such as 40755, which git takes as one.
+
+    Raises: `unsafe_repository` for what git's fsck refuses; `quota_exceeded` as soon as there are more than the budget
+    has.
     """
     most = len(content) if budget is None else budget.left
     entries: dict[bytes, Item] = {}
@@ -71,9 +74,10 @@ def parse_tree(content: bytes, oid_bytes: int, budget: EntryBudget | None = None
             end = content.index(b"\0", space)
             name, mode = content[space + 1 : end], int(content[at:space], 8)
             at = end + 1 + oid_bytes
-            if mode & _KIND not in _KINDS or is_refused_name(name):
+            kind = mode & _KIND
+            if kind not in _KINDS or is_refused_name(name):
                 raise _bad_tree_error(ascii(name))
-            entries[name] = Item(mode, content[end + 1 : at])
+            entries[name] = Item(DIRECTORY if kind == DIRECTORY else mode, content[end + 1 : at])
             count += 1
     except ValueError as error:
         raise _bad_tree_error("it is not a list of entries") from error
