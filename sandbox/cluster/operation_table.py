@@ -42,6 +42,7 @@ class CreateArguments(Model):
     profile: str | None = None
     workspace_kind: str = TaskOptions().workspace_kind
     branch: str | None = None
+    expected_choice: str | None = None
 
 
 class ReadFileArguments(Model):
@@ -272,7 +273,7 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
             a.url,
             a.prompt,
             a.base_branch,
-            options=TaskOptions(profile=a.profile, workspace_kind=a.workspace_kind, branch=a.branch),
+            options=TaskOptions(**a.model_dump(exclude={"url", "prompt", "base_branch"})),
         ),
     ),
     OperationName.READ_FILE: OperationRow(

@@ -67,6 +67,8 @@ class RemoteTasks(TasksElsewhere):
             arguments["workspace_kind"] = chosen.workspace_kind
         if chosen.branch is not None:
             arguments["branch"] = require_branch_words(chosen.branch)
+        if chosen.expected_choice is not None:  # one that would not compare it refuses the operation
+            arguments["expected_choice"] = chosen.expected_choice
         required = find_requirements(self, url, chosen.profile, {})
         dispatcher = self._asked.dispatcher  # an interrupt until here leaves no task
         try:

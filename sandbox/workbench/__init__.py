@@ -440,14 +440,18 @@ class Workbench:
     ) -> Task:
         """Clone or update a repository, and create a task under an id that was drawn elsewhere, by a dispatcher.
 
-        Raises: as `clone` and `create_task`; `conflict` if there is a task of this id.
+        Raises: as `clone` and `create_task`; `conflict` if there is a task of this id, or the chosen profile is
+        not the one that was approved.
         """
         chosen = options or models.TaskOptions()
         arguments = {"url": self._services.remotes.parse(url).url, "prompt": prompt, "base_branch": base_branch}
         arguments |= chosen.model_dump(exclude_defaults=True)
         with use.journaling.record_operation(self._services, None, "create", arguments) as done:
             new = use.hub.NewTask(task_id, url, prompt, base_branch, chosen)
-            return done(use.hub.create_named_task(self._services, new))
+            made = use.hub.create_named_task(self._services, new)
+            if chosen.expected_choice is not None:
+                self._require_approved_choice(made, chosen.expected_choice)
+            return done(made)
 
     @property
     def instance_id(self) -> str:

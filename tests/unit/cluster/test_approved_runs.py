@@ -26,12 +26,13 @@ from sandbox.cluster.remote_delivery import COMPARED
 from sandbox.cluster.worker import ClusterWorker, refuse_operation
 from sandbox.engine import connection
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import TaskOptions
+from sandbox.models import TaskOptions, TaskStatus
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.store.home import Home
 from sandbox.store.placed_tasks import save_placed_task
 from sandbox.store.records import find_task, save_repository, save_task
 from sandbox.workbench import Watch, Workbench
+from sandbox.workbench.approvals.chosen_profile import CREATING
 from sandbox.workbench.approvals.question import CLEANING, FORKING, PREPARING, PROMOTING, SENDING
 from sandbox.workbench.checks import task_checks
 from sandbox.workbench.tasks.approved_state import find_choice
@@ -195,6 +196,26 @@ def test_n10_a_fork_is_bound_to_the_files_and_to_the_profile_that_it_inherits(cl
         cluster.act(tool, call.state)
     cluster.write(b"shown\n")
     cluster.act(tool, call.state)
+
+
+@pytest.mark.parametrize("cluster", ["app"], indirect=True)
+def test_n10_a_worker_creates_no_task_with_other_checks_than_the_approved_ones(cluster: Cluster) -> None:
+    """Its profile of that name is another one. Control: it has the profile that was shown."""
+    tool, profile = TOOLS[CREATING], cluster.workbench.home / "profiles" / "app.toml"
+    (repository,) = cluster.workbench.repositories()
+    arguments = tool.input_model.model_validate({"repo_id": repository.id, "prompt": "p", "profile": "app"})
+
+    def create(shown: str) -> None:
+        profile.write_text(shown)
+        with Workbench(cluster.workbench.home, environ={"PATH": os.environ["PATH"]}, allow_file=True) as asking:
+            state = asking.approval_call(tool.name, arguments.model_dump(mode="json")).state
+        tool.call(ToolCall(cluster.workbench, arguments, Watch(), state))
+
+    with refused(ErrorCode.CONFLICT):
+        create(PROFILE.replace('argv = ["true"]', 'argv = ["true", "other"]'))
+    assert [task.status for task in cluster.bench.tasks() if task.id != cluster.task.id] == [TaskStatus.CLOSED]
+    create(PROFILE)
+    assert [task.profile for task in cluster.bench.tasks() if task.status is TaskStatus.WORKING] == ["app", "app"]
 
 
 class EarlierWorker(ClusterWorker):
