@@ -10,8 +10,10 @@ in progress, because the lock of the task's operations is held (`Workbench.answe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from sandbox import approvals
 from sandbox.approvals import AgentCall
@@ -31,8 +33,8 @@ class NotedCall:
         """
         digest = approvals.fingerprint(call).removeprefix("sha256:")
         self._path = self._folder / f"permitted-{digest[:32]}.json"
-        if (known := read_json(self._path)) is not None:
-            return datetime.fromisoformat(str(known["at"]))
+        if (known := _find_time(read_json(self._path) or {})) is not None:
+            return known
         write_json(self._path, {"schema_version": 1, "at": datetime.now(UTC).isoformat()})
         return None
 
@@ -40,3 +42,14 @@ class NotedCall:
         """The call was answered, or there was none."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def _find_time(document: Mapping[str, Any]) -> datetime | None:
+    """When a call was noted; None if the document does not say it: an approval that was used then is given once more
+    by a person, rather than by a damaged file.
+    """
+    try:
+        found = datetime.fromisoformat(str(document.get("at")))
+    except ValueError:
+        return None
+    return found if found.tzinfo else None

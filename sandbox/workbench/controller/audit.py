@@ -33,9 +33,25 @@ _DECIDED_STATES = {ApprovalState.APPROVED, ApprovalState.DENIED, ApprovalState.U
 
 
 def verify_journals(home: Home, only: Collection[str] | None = None) -> AuditReport:
-    """Verify all chains, line by line, or that of the home and of the journals `only`. The home's journal is read
-    first, because it holds the anchors of the others.
+    """Verify all chains, line by line, or that of the home and of the journals `only`.
+
+    The home's journal is read first, because it holds the anchors of the others. `gc` may remove one of these before
+    its turn, and notes that in the home's journal first. So what is missing is verified once more.
     """
+    report = _verify_once(home, only)
+    missing = {state.name for state in report.journals if _is_missing(state)} - {journal.HOME_JOURNAL}
+    if not missing:
+        return report
+    again = {state.name: state for state in _verify_once(home, missing).journals if state.name in missing}
+    states = tuple(again.get(state.name, state) for state in report.journals)
+    return AuditReport(intact=not any(state.broken for state in states), journals=states)
+
+
+def _is_missing(state: JournalState) -> bool:
+    return state.broken is not None and state.broken.damage is JournalDamage.MISSING
+
+
+def _verify_once(home: Home, only: Collection[str] | None) -> AuditReport:
     noted = _Noted(only)
     of_home = _JournalAudit(home.journal(journal.HOME_JOURNAL), _read_home_head(home), note_line=noted.add)
     states = [of_home.read_state()]

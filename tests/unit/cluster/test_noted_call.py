@@ -37,3 +37,12 @@ def test_an_answered_call_is_a_new_one_when_it_is_made_again(home: Path) -> None
     NotedCall(home, "task-1").forget()  # of an operation that made no call
     noted.forget()
     assert NotedCall(home, "task-1").note(CALL) is None
+
+
+@pytest.mark.parametrize("at", ["", ',"at":"x"', ',"at":"2026-01-01"'])
+def test_a_note_without_its_time_gives_no_used_approval_again(home: Path, at: str) -> None:
+    NotedCall(home, "task-1").note(CALL)
+    (path,) = home.glob("repositories/operations/task-1/permitted-*.json")
+    path.write_text(f'{{"schema_version":1{at}}}')
+    assert NotedCall(home, "task-1").note(CALL) is None
+    assert NotedCall(home, "task-1").note(CALL) is not None, "it is noted anew"

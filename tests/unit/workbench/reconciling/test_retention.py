@@ -22,6 +22,7 @@ from sandbox.store.journal_chain import sha256, walk_chain
 from sandbox.store.layers import LAYERS_LOCK, LayerStore
 from sandbox.store.records import save_task
 from sandbox.workbench import Workbench
+from sandbox.workbench.controller import audit
 from sandbox.workbench.reconciling import clone_objects
 from sandbox.workbench.reconciling.old_caches import find_old_caches
 from sandbox.workbench.reconciling.reconciler import Reconciler
@@ -187,6 +188,28 @@ def test_s156_an_old_journal_goes_and_what_it_said_can_still_be_proven(
     assert edited != copy
     assert any(link.broken for link in walk_chain(edited.splitlines(keepends=True))), "void"
     recent.unlink()
+    assert not bench.audit_verify().intact
+
+
+def test_s156_a_journal_that_goes_while_all_are_verified_is_not_missing(
+    opened: Callable[..., Workbench], repo_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home's journal was read before its removal was noted there. Control: one without a note is missing."""
+    bench = opened(closed_tasks_days=30, journals_days=100)
+    path = forget_long_ago(bench, repo_id)
+    list_journals, removed = audit._list_journals, list[object]()
+
+    def list_after_removal(home: Home) -> list[Path]:
+        monkeypatch.setattr(audit, "_list_journals", list_journals)
+        removed.extend(names(bench))
+        return list_journals(home)
+
+    monkeypatch.setattr(audit, "_list_journals", list_after_removal)
+    report = bench.audit_verify()
+    assert removed == [("old journal", path.stem, LeftoverAction.REMOVED)]
+    assert report.intact
+    assert [state.removed for state in report.journals if state.name == path.stem] == [True]
+    forget_long_ago(bench, repo_id).unlink()
     assert not bench.audit_verify().intact
 
 
