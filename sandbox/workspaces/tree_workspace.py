@@ -30,11 +30,23 @@ _KINDS = {
 }
 
 
-@dataclass(eq=False)
-class TreeState:
-    """The value that all workspace objects of one id share, and its lock."""
+@dataclass(frozen=True)
+class KeptTree:
+    """What is kept of a tree beyond this process, as it was read or written last: the content, and the commits of its
+    refs, None for one that it has not.
+    """
 
     value: TreeValue
+    branch: str | None
+    working: str | None
+
+
+@dataclass(eq=False)
+class TreeState:
+    """The value that all workspace objects of one id share, and its lock. `kept`: None for a tree without a record."""
+
+    value: TreeValue
+    kept: KeptTree | None = None
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
@@ -76,14 +76,22 @@ def _find_unpushed(git: Git, branches: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
 
 
 def _find_snapshots(git: Git, snapshots: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
-    """Snapshots and rescued worktrees with files that are not in their parent commit, nor in the tip of a branch."""
+    """Snapshots and rescued worktrees with files that are not in their parent commit, nor in the tip of a branch. A
+    parent to which only snapshots lead, such as a commit of a tree workspace, goes with them.
+    """
     if not snapshots:
         return
-    parents = "".join(f"{ref.parent}\n" for ref in snapshots).encode()
-    known = ("rev-list", "--no-walk", "--no-commit-header", "--format=%T", _BRANCHES, _PUSHED, "--stdin")
-    committed = set(git.run(*known, stdin=parents).decode().split())
+    parents = {ref.parent for ref in snapshots}
+    known = ("--not", "--remotes", "--tags", _BRANCHES, _PUSHED)
+    parents -= set(git.run("rev-list", "--stdin", *known, stdin=_join_lines(parents)).decode().split())
+    tips = ("rev-list", "--no-walk", "--no-commit-header", "--format=%T", _BRANCHES, _PUSHED, "--stdin")
+    committed = set(git.run(*tips, stdin=_join_lines(parents)).decode().split())
     for ref in snapshots:
         if ref.tree not in committed:
             task_id, _, kept = ref.name.removeprefix("refs/sandbox/").partition("/")
             name = kept.removeprefix("snapshots/")
             yield OnlyCopy(task_id, f"snapshot {name} of {task_id}: files that were never committed")
+
+
+def _join_lines(oids: Iterable[str]) -> bytes:
+    return "".join(f"{oid}\n" for oid in oids).encode()

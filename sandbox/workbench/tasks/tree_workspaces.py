@@ -3,16 +3,23 @@
 A workspace has refs in the cache clone, below `refs/sandbox/<its id>/snapshots/`: `branch`, its last commit; `working`,
 what was written when it was closed last; and one for each snapshot. They are listed as only copies of work, so
 `repo remove` asks before they go.
+
+Several processes may have the same workspace. Each remembers the refs of which its content is. Acquiring it again reads
+them, and what is saved or committed on other ones than these is refused: what another process kept would be lost. The
+parent of `working` is the commit that it was written on: it does not count once `branch` has moved on, as after a
+process that was killed between the two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import objects, refs
+from sandbox.git import refs
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.process import Git
 from sandbox.git.trees.tree_value import PRISTINE, TreeValue, open_tree
@@ -21,10 +28,11 @@ from sandbox.policy.writes import parse_writable_path
 from sandbox.workbench.controller import commit_identity
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_objects
+from sandbox.workbench.tasks.only_copies import WorkRef, list_work_refs
 from sandbox.workbench.tasks.repository_hints import HINT_FORMAT, parse_repository_hint
 from sandbox.workspaces.acquired import AcquiredWorkspace, AcquiredWorkspaces
 from sandbox.workspaces.local_workspaces import describe
-from sandbox.workspaces.tree_workspace import TreeKeeper, TreeState, TreeWorkspace
+from sandbox.workspaces.tree_workspace import KeptTree, TreeKeeper, TreeState, TreeWorkspace
 
 
 class TreeWorkspaces:
@@ -47,13 +55,13 @@ class TreeWorkspaces:
             if record is None:
                 commit = resolve_commit(git, wanted.branch or "HEAD", repository.default_branch)
                 record = self._acquired.save(request, repository=repository.id, commit=commit)
-            refs = _Refs(self._services, git, f"refs/sandbox/{workspace_id}/snapshots/")
+            refs = self._refs_of(workspace_id, git)
             state = self._share(record, repository, refs)
         return TreeWorkspace(
             workspace_id,
             state,
             request.writable,
-            TreeKeeper(refs.snapshot, refs.commit, refs.save),
+            TreeKeeper(refs.snapshot, partial(refs.commit, state), partial(refs.save, state)),
             partial(self._parse_writable, repository.id),
             {"git.remote": repository.remote_url, "git.branch": wanted.branch or repository.default_branch},
         )
@@ -69,20 +77,28 @@ class TreeWorkspaces:
     def _parse_writable(self, repo_id: str, path: str) -> str:
         return parse_writable_path(path, self._services.policies.paths, repo_id)
 
+    def _refs_of(self, workspace_id: str, git: Git) -> _Refs:
+        locked = partial(self._acquired.locked, workspace_id)
+        return _Refs(self._services, git, f"refs/sandbox/{workspace_id}/snapshots/", locked)
+
     def _share(self, record: AcquiredWorkspace, repository: Repository, refs: _Refs) -> TreeState:
-        states = self._services.tree_states
+        """The state of this process, unless another one has kept something else since and there is no change here."""
+        states, (branch, working) = self._services.tree_states, refs.read()
+        ids = branch.oid if branch else None, working.oid if working else None
         with self._services.once_lock:
-            if record.id not in states:
+            state = states.get(record.id)
+            if state is None or (_is_unchanged(state) and ids != _list_refs(state)):
                 fetch = partial(fetch_objects, self._services, repository, refs.git)
-                base = refs.find("branch") or record.facts["commit"]
+                base = branch.oid if branch else record.facts["commit"]
                 value = open_tree(refs.git, base, default_branch=repository.default_branch, fetch=fetch)
-                working = refs.find("working")
-                states[record.id] = TreeState(value.restore(objects.tree_of(refs.git, working)) if working else value)
-            return states[record.id]
+                if working and working.parent == base:
+                    value = value.restore(working.tree)
+                state = states[record.id] = TreeState(value, KeptTree(value, *ids))
+            return state
 
     def _give_up(self, record: AcquiredWorkspace) -> None:
         repository, git = self._services.repositories.open(record.facts["repository"])
-        refs = _Refs(self._services, git, f"refs/sandbox/{record.id}/snapshots/")
+        refs = self._refs_of(record.id, git)
         if not self._share(record, repository, refs).value.is_pristine:
             raise SandboxError(
                 ErrorCode.DIRTY_WORKSPACE,
@@ -95,41 +111,83 @@ class TreeWorkspaces:
 
 @dataclass(frozen=True)
 class _Refs:
-    """The refs of one workspace."""
+    """The refs of one workspace. `locked`: holds its lock against other threads and processes."""
 
     services: Services
     git: Git
     place: str
+    locked: Callable[[], AbstractContextManager[None]]
 
     def find(self, name: str) -> str | None:
         """The commit of a ref."""
         return refs.resolve_ref(self.git, self.place + name)
+
+    def read(self) -> tuple[WorkRef | None, WorkRef | None]:
+        """`branch` and `working`, None for one that there is not."""
+        names = f"{self.place}branch", f"{self.place}working"
+        found = {ref.name: ref for ref in list_work_refs(self.git, *names)}
+        return found.get(names[0]), found.get(names[1])
 
     def snapshot(self, value: TreeValue) -> str:
         """Store the content, with a ref to it."""
         if value.is_pristine:
             return PRISTINE
         if self.find(value.tree) is None:
-            self._keep(value, value.tree)
+            self._keep(value, value.tree, None)
         return value.tree
 
-    def save(self, value: TreeValue) -> None:
-        """Keep what was written, or that it was given up."""
-        if not value.is_pristine:
-            self._keep(value, "working")
-        elif old := self.find("working"):
-            self.git.run("update-ref", "--no-deref", "-d", f"{self.place}working", old)
+    def save(self, state: TreeState, value: TreeValue) -> None:
+        """Keep what was written, or that it was given up. Raises: `conflict` if another process kept something since
+        the content was read: what was written is a snapshot then.
+        """
+        with self.locked():
+            kept = _kept_of(state)
+            if (value.tree, value.base_commit) == (kept.value.tree, kept.value.base_commit):
+                return
+            if self._is_overtaken(state):
+                self._forget(state)
+                if not value.is_pristine:
+                    raise _overtaken_error("saved", self.snapshot(value))
+                return
+            working = None
+            if not value.is_pristine:
+                working = self._keep(value, "working", kept.working)
+            elif kept.working is not None:
+                self._drop_working(kept.working)
+            state.kept = KeptTree(value, kept.branch, working)
 
-    def commit(self, value: TreeValue, message: str, author: str | None) -> TreeValue:
-        """Commit on the branch. Raises: `conflict` if another process committed; as `TreeValue.commit`."""
+    def commit(self, state: TreeState, value: TreeValue, message: str, author: str | None) -> TreeValue:
+        """Commit on the branch. Raises: `conflict` if another process kept something; as `TreeValue.commit`."""
         who = commit_identity.choose_identity(self.services.settings, self.services.git_operator)
         if author is not None:
             who = replace(who, author=commit_identity.parse_author(author))
-        old = self.find("branch") or "0" * len(value.base_commit)
-        if old.strip("0") and old != value.base_commit:
-            raise SandboxError(ErrorCode.CONFLICT, "Another process committed to this workspace")
         identity = who.as_environment(datetime.now(UTC))
-        return value.commit(message, identity, ref=f"{self.place}branch", expected=old).value
+        with self.locked():
+            if self._is_overtaken(state):
+                raise _overtaken_error("committed", None)
+            branch, working = _list_refs(state)
+            old = branch or "0" * len(value.base_commit)
+            made = value.commit(message, identity, ref=f"{self.place}branch", expected=old).value
+            if working is not None:
+                with suppress(SandboxError):  # such as without space on the disk: it does not count any more
+                    self._drop_working(working)
+                    working = None
+            state.kept = KeptTree(made, made.base_commit, working)
+        return made
+
+    def _is_overtaken(self, state: TreeState) -> bool:
+        branch, working = self.read()
+        return (branch and branch.oid, working and working.oid) != _list_refs(state)
+
+    def _forget(self, state: TreeState) -> None:
+        """The next one that is acquired in this process has what the other process kept."""
+        with self.services.once_lock:
+            for workspace_id, known in [*self.services.tree_states.items()]:
+                if known is state:
+                    del self.services.tree_states[workspace_id]
+
+    def _drop_working(self, oid: str) -> None:
+        self.git.run("update-ref", "--no-deref", "-d", f"{self.place}working", oid)
 
     def release(self) -> None:
         """Delete the refs; the last commit gets a ref of its own."""
@@ -144,10 +202,41 @@ class _Refs:
         if orders:
             self.git.run("update-ref", "--no-deref", "--stdin", stdin="".join(orders).encode())
 
-    def _keep(self, value: TreeValue, name: str) -> None:
-        value.commit(
+    def _keep(self, value: TreeValue, name: str, old: str | None) -> str:
+        """Set a ref to a commit with the content; returns the commit."""
+        made = value.commit(
             "Content of a workspace\n",
             commit_identity.SANDBOX_IDENTITY.as_environment(datetime.now(UTC)),
             ref=self.place + name,
-            expected=self.find(name) or "0" * len(value.base_commit),
+            expected=old or "0" * len(value.base_commit),
         )
+        return made.commit
+
+
+def _kept_of(state: TreeState) -> KeptTree:
+    assert state.kept is not None  # noqa: S101 - each state of a record has it
+    return state.kept
+
+
+def _is_unchanged(state: TreeState) -> bool:
+    return state.value is _kept_of(state).value
+
+
+def _list_refs(state: TreeState) -> tuple[str | None, str | None]:
+    """The commits of `branch` and `working` of which its content is."""
+    kept = _kept_of(state)
+    return kept.branch, kept.working
+
+
+def _overtaken_error(what: str, snapshot: str | None) -> SandboxError:
+    """`snapshot`: of what was written here; None: it is in the workspace."""
+    kept = f"What was written here is the snapshot {snapshot}" if snapshot else "What was written here was not kept yet"
+    how = f"restore the snapshot {snapshot}" if snapshot else "restore the snapshot that the error of `close` names"
+    return SandboxError(
+        ErrorCode.CONFLICT,
+        f"Another process changed this workspace, so that this could not be {what}",
+        details=f"{kept}.",
+        hint=f"{'Acquire' if snapshot else 'Close and acquire'} the workspace again; to go on with yours, {how}.",
+        reason="overtaken",
+        data={"snapshot": snapshot} if snapshot else {},
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import fsspec
@@ -12,6 +13,7 @@ from sandbox.models import WorkspaceRequest
 from sandbox.store import journal
 from sandbox.store.home import Home
 from sandbox.workbench import Workbench
+from sandbox.workbench.tasks.tree_workspaces import _Refs
 from sandbox.workspaces.tree_workspace import TreeWorkspace
 from tests.unit.conftest import Upstream, refused
 
@@ -77,6 +79,88 @@ def test_a_tree_lives_as_long_as_its_refs(upstream: Upstream, tmp_path: Path) ->
         bench.release_workspace(again.id)
         assert [record.tenant for record in bench.list_workspaces("tree")] == ["b"]
         assert acquire(bench, repo).value.base_commit != commit
+
+
+def test_what_another_process_kept_is_there_when_it_is_acquired_again(upstream: Upstream, tmp_path: Path) -> None:
+    """Also after one that only read, and closed later: it undid what the other one had saved."""
+    home = tmp_path / "home"
+    with workbench(home) as long, workbench(home) as other:
+        repo = long.clone(str(upstream.root)).repository.id
+        idle = acquire(long, repo)
+        writer = acquire(other, repo)
+        writer.write("draft", b"hours of work\n")
+        writer.close()
+        idle.close()
+        again = acquire(long, repo)
+        assert again.read("draft") == b"hours of work\n"
+        again.close()
+        writer = acquire(other, repo)
+        assert writer.read("draft") == b"hours of work\n"
+        commit = writer.commit("The draft")
+        again = acquire(long, repo)
+        assert (again.metadata["git.commit"], list(again.diff())) == (commit, [])
+        again.write("more", b"more\n")
+        assert again.commit("More") != commit
+
+
+def test_of_two_processes_that_write_neither_loses_anything(upstream: Upstream, tmp_path: Path) -> None:
+    """The second one is refused, and what it wrote is a snapshot. Control: the first one is saved."""
+    home = tmp_path / "home"
+    with workbench(home) as first, workbench(home) as second:
+        repo = first.clone(str(upstream.root)).repository.id
+        one, two = acquire(first, repo), acquire(second, repo)
+        one.write("one", b"1\n")
+        two.write("two", b"2\n")
+        one.close()
+        with refused(ErrorCode.CONFLICT) as caught:
+            two.commit("two")
+        assert caught.value.reason == "overtaken"
+        with refused(ErrorCode.CONFLICT) as caught:
+            two.close()
+        two = acquire(second, repo)
+        assert (two.exists("one"), two.exists("two")) == (True, False)
+        two.restore((caught.value.data or {})["snapshot"])
+        assert (two.exists("one"), two.exists("two")) == (False, True)
+        two.commit("two, by intent")
+
+
+def test_a_draft_of_a_process_that_was_killed_after_its_commit_is_not_put_over_it(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    with workbench(home) as bench:
+        repo = bench.clone(str(upstream.root)).repository.id
+        tree = acquire(bench, repo)
+        tree.write("a", b"draft\n")
+        tree.close()
+    with workbench(home) as killed:
+        monkeypatch.setattr(_Refs, "_drop_working", lambda *_: None)
+        tree = acquire(killed, repo)
+        tree.write("a", b"final\n")
+        commit = tree.commit("final")
+    monkeypatch.undo()
+    with workbench(home) as bench:
+        tree = acquire(bench, repo)
+        assert (tree.read("a"), list(tree.diff()), tree.metadata["git.commit"]) == (b"final\n", [], commit)
+        tree.write("a", b"next\n")
+        tree.close()
+    with workbench(home) as bench:
+        assert acquire(bench, repo).read("a") == b"next\n"
+
+
+def test_a_commit_that_only_a_later_draft_leads_to_is_an_only_copy(upstream: Upstream, tmp_path: Path) -> None:
+    """`repo remove` forgot it when the draft had its files no more. Control: without a commit there is none."""
+    for is_committed in (True, False):
+        with workbench(tmp_path / str(is_committed)) as bench:
+            repo = bench.clone(str(upstream.root)).repository.id
+            tree = acquire(bench, repo)
+            tree.write("work", b"w\n")
+            if is_committed:
+                tree.commit("never pushed")
+            tree.remove("work")
+            tree.close()
+            with refused(ErrorCode.DIRTY_WORKSPACE) if is_committed else nullcontext():
+                bench.remove_repository(repo)
 
 
 def test_a_partial_clone_fetches_what_is_read_once_and_is_offline_by_type(upstream: Upstream, tmp_path: Path) -> None:
