@@ -7,25 +7,40 @@ from __future__ import annotations
 
 import re
 
-from sandbox.agent.tools import TOOLS
+from sandbox.agent.tools import TOOLS, Tool
 
 _TOOLS = {tool.command: tool.name for tool in TOOLS.values() if isinstance(tool.command, str)}
 """By command. Commands that are not here are only for people: `gc`, `credentials`, `images`, ..."""
 
-_ARGUMENTS = {"delete": "delete_worktree", "discard": "discard", "ref": "ref", "without": "without"}
+_ARGUMENTS = {"delete": "delete_worktree", "discard": "discard", "onto": "onto", "ref": "ref", "without": "without"}
 """What tools call the options that hints name."""
+
+_LISTS = {"without"}
 
 _OPTION = re.compile(rf"(?<![\w-])--({'|'.join(_ARGUMENTS)})(?![\w-])")
 _WORDS = "|".join(sorted(_TOOLS, key=len, reverse=True))
-_QUOTED = re.compile(rf"`sandbox ({_WORDS})(?: (?![^`]*--discard)[^`]*)?`")
+_QUOTED = re.compile(rf"`sandbox ({_WORDS})( (?![^`]*--discard)[^`]*)?`")
+_GIVEN = re.compile(rf" --({'|'.join(_ARGUMENTS)})(?: ([^-\s][^\s]*))?(?!\S)")
 _PLAIN = re.compile(rf"(?<!`)\bsandbox ({_WORDS})(?![\w-])")
 
 
 def replace_commands(text: str) -> str:
-    """Replace commands in a hint by their tools; a command in backquotes loses its options too. Pure."""
-    quoted = _QUOTED.sub(lambda found: f"`{_TOOLS[found[1]]}`", text)
+    """Replace commands in a hint by their tools. Of a command in backquotes, the options that the tool has stay, as its
+    arguments. Pure.
+    """
+    quoted = _QUOTED.sub(lambda found: _name_call(TOOLS[_TOOLS[found[1]]], found[2] or ""), text)
     parts = _PLAIN.sub(lambda found: _TOOLS[found[1]], quoted).split("`")
     return "`".join([_replace_options(part) if n % 2 == 0 else part for n, part in enumerate(parts)])
+
+
+def _name_call(tool: Tool, words: str) -> str:
+    """The tool, and the arguments without which it would do something else."""
+    given = [
+        f"`{_ARGUMENTS[option]}`: {f'[{value}]' if option in _LISTS else value or 'true'}"
+        for option, value in _GIVEN.findall(words)
+        if _ARGUMENTS[option] in tool.input_model.model_fields
+    ]
+    return f"`{tool.name}`" + (f" ({', '.join(given)})" if given else "")
 
 
 def _replace_options(text: str) -> str:

@@ -22,6 +22,8 @@ from sandbox.store.home import default_home, resolve_home
 DEADLINE_S = 180.0
 """Of one entry; reached: `error`, because a product that hangs on an attack has not held."""
 
+_NO_OBJECTION = {AttackOutcome.HELD, AttackOutcome.SKIPPED}
+
 OnResult = Callable[[AttackResult, int], None]
 """Called with each result as it comes, and the number of entries."""
 
@@ -138,7 +140,8 @@ def _report(results: Sequence[AttackResult], seconds: float, site: AttackRun, en
 
     return AttackReport(
         results=tuple(results),
-        safe=all(result.outcome in {AttackOutcome.HELD, AttackOutcome.SKIPPED} for result in results),
+        # Skipped entries alone say no more than no entries.
+        safe={AttackOutcome.HELD} <= {result.outcome for result in results} <= _NO_OBJECTION,
         held=count(AttackOutcome.HELD),
         got_through=count(AttackOutcome.GOT_THROUGH),
         void=count(AttackOutcome.VOID),

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.errors import SandboxError
+from sandbox.files.names import EntryKind
 from sandbox.files.tree import WorktreeFiles
 from sandbox.policy import untrusted_toml
-from sandbox.policy.paths import RepoPath
+from sandbox.policy.paths import RepoPath, parse_repo_path
 
 _FILE_BYTES = 64 * 1024  # per file: parsing is not linear, and a guest wrote them
 _LINE_CHARS = 300
@@ -34,6 +35,9 @@ _PACKAGES = {
     "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
 """Modules of well-known packages with another name."""
+_SOURCES = ("", "src/", "lib/", "python/")
+"""Where a project has its packages."""
+
 _PERL_MANIFESTS = ("META.json", "cpanfile", "Makefile.PL", "Build.PL")
 _PERL_MODULE = re.compile(r"['\"]([A-Za-z]\w{0,80}(?:::\w{1,80}){0,10})['\"]")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
@@ -45,11 +49,20 @@ class DeclaredPackages:
 
     workspace: Path
 
-    def __call__(self, module: str) -> bool:
-        """Whether a file of the project declares a Python, Node or Perl module. Never raises."""
+    def __call__(self, module: str) -> bool | None:
+        """Whether a file of the project declares a Python, Node or Perl module; None for a Python module that would be
+        in a package of the project itself. Never raises.
+        """
         top = module if module.startswith("@") else re.split(r"[./]", module, maxsplit=1)[0]
+        if "." in module and self._is_own_package(top):
+            return None
         wanted = _normalize(top)
         return bool(self._names & {wanted, _PACKAGES.get(wanted, wanted), f"python-{wanted}", f"py{wanted}"})
+
+    def _is_own_package(self, name: str) -> bool:
+        with suppress(OSError, SandboxError), WorktreeFiles(self.workspace) as files:
+            return any(files.kind(parse_repo_path(f"{folder}{name}")) is EntryKind.DIRECTORY for folder in _SOURCES)
+        return False
 
     @cached_property
     def _names(self) -> frozenset[str]:

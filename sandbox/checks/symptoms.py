@@ -50,8 +50,8 @@ _RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format
 
 _NODE_SAID = r"^(?:Uncaught )?(?:\[?Error\]?: ){1,2}(?:error TS\d{4}: Could not write file '\S{1,300}': )?"
 
-IsDeclared = Callable[[str], bool]
-"""Whether the project declares the package of a module with this name."""
+IsDeclared = Callable[[str], bool | None]
+"""Whether the project declares the package of a module with this name; None for a part of its own package."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +256,10 @@ _ADD = {
 }
 """By the message about a missing module: how it is added."""
 
+_OWN_MODULE = (
+    "'{}' is a module of the project itself and not in its commit: its build makes it, as tools do that take the "
+    "version from git, or .gitignore leaves it out"
+)
 _SEE = "(docs/dependencies.md, When a module is missing)"
 _MAX_MODULES = 5
 _NOT_THERE = (
@@ -383,9 +387,12 @@ def _match_import(line: str, is_declared: IsDeclared, without: str) -> Cause | N
         return None
     module = found[1]
     add = "" if found.re is _PERL else _ADD[found.re]  # `_name_packages` has more ways
+    declared = is_declared(module)
+    if declared is None and found.re is _IMPORTS[0]:
+        return Cause(kind=_UNKNOWN, sentence=f"{_OWN_MODULE.format(module)} {_SEE}")
     if without:  # also one that the project does not declare: its packages need others
         return Cause(kind=_ENVIRONMENT, sentence=f"there is no module '{module}': {without}")
-    if is_declared(module):
+    if declared:
         seen, kind = f"'{module}', which the project declares, is not there", _ENVIRONMENT
     else:
         seen, kind = f"there is no module '{module}', and the project does not declare it", _UNKNOWN

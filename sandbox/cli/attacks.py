@@ -23,7 +23,7 @@ _WORDS = {AttackOutcome.GOT_THROUGH: "GOT THROUGH"}
 
 
 def run_attacks(invocation: Invocation, only: Sequence[str]) -> int:
-    """Run the attacks and return the exit code: 0 if every attack that could be tried was stopped, else 1."""
+    """Run the attacks and return the exit code: 0 if attacks could be tried and each was stopped, else 1."""
     from sandbox.attack import attack  # noqa: PLC0415 - lazy: the plain `doctor` does not load the suite
 
     note("Attacking this host from a temporary home; your repositories are not touched.")
@@ -102,7 +102,8 @@ def show(report: AttackReport) -> None:
 
 def summary(report: AttackReport) -> str:
     """The last line of the output."""
-    verdict = "safe" if report.safe else "NOT SAFE" if report.got_through else "not proven"
+    unknown = "not proven" if report.held + report.void + report.errors else "not proven, none could be tried here"
+    verdict = "safe" if report.safe else "NOT SAFE" if report.got_through else unknown
     counts = [f"{report.held} held", f"{report.got_through} got through", f"{report.void} void"]
     counts += [f"{report.skipped} skipped"] * bool(report.skipped) + [f"{report.errors} errors"] * bool(report.errors)
     where = f"git {report.git}" + (

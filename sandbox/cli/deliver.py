@@ -100,3 +100,5 @@ def _show_push(result: PushResult) -> None:
     click.echo(f"pushed {result.commit}")
     click.echo(f"  branch {result.branch}")
     click.echo(f"  forced {_FORCED if result.forced else 'no'}")
+    if result.hooks_not_run:
+        note(f"note: its hooks {', '.join(result.hooks_not_run)} were not run (docs/push.md)")

@@ -19,7 +19,7 @@ _COLORS = {ProbeLevel.OK: "green", ProbeLevel.WARN: "yellow", ProbeLevel.FAIL: "
 def doctor(invocation: Invocation, attack: bool, only: tuple[str, ...], explain: bool) -> int:
     """Check the engine, the kernel, the images and git.
 
-    Exits with 5 when a line fails; with --attack, exits with 1 unless every attack that ran was stopped.
+    Exits with 5 when a line fails; with --attack, exits with 1 unless attacks ran and each was stopped.
     """
     if (only or explain) and not attack:
         raise click.UsageError(f"{'--only' if only else '--explain'} needs --attack.")

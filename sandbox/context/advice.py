@@ -38,7 +38,8 @@ class SeenFacts:
     `below`: the profile that each folder matches by itself. `only_folder`: the one of them that checks run in, since
     no other holds a project. `suggestion`: hash of an untrusted file of checks.
     `packages`: Debian packages that files name and the operator has not trusted, by file. `local_changes`: paths that a
-    directory has and the commit has not. `lacks_version`: the build asks git for a version and is given none.
+    directory has and the commit has not. `lacks_version`: the build asks git for a version and is given none;
+    `no_variable`: nor does its tool read one.
     `requires_version`: of the project, if it excludes the version of the profile's image. `versions`: by image;
     `image`: the one of them in use, '' if none satisfies it.
     """
@@ -56,6 +57,7 @@ class SeenFacts:
     submodules: Sequence[str] = ()
     uses_lfs: bool = False
     lacks_version: bool = False
+    no_variable: bool = False
     local_changes: int = 0
     requires_version: str = ""
     image: str = ""
@@ -233,7 +235,9 @@ def _git_data(facts: SeenFacts) -> Iterator[Remark]:
         yield Remark(
             kind=RemarkKind.GIT_DATA,
             seen="The build reads its version from git, and a check sees no git data (no .git, no tags)",
-            remedy="Set it in the variable that its tool reads, for example: "
+            remedy="Its tool takes it from no variable; what to do is in docs/profiles.md, Facts of the commit"
+            if facts.no_variable
+            else "Set it in the variable that its tool reads, for example: "
             f"`sandbox repo set {facts.repo_id} --env SETUPTOOLS_SCM_PRETEND_VERSION=0.0.0`",
         )
 

@@ -106,6 +106,9 @@ class DockerEngine(DockerApi):
     def list_images_with_label(self, label: str) -> tuple[Image, ...]:
         return images.list_with_label(self, label)
 
+    def find_dangling_image_digests(self) -> frozenset[str]:
+        return images.find_dangling_digests(self)
+
     def find_image_digests_in_use(self) -> frozenset[str]:
         return images.find_digests_in_use(self)
 

@@ -128,6 +128,13 @@ def list_with_label(engine: DockerApi, label: str) -> tuple[Image, ...]:
     return tuple(image for image in found if image is not None)
 
 
+def find_dangling_digests(engine: DockerApi) -> frozenset[str]:
+    """List the digests of the images without a tag on which no other image was built."""
+    with translate_errors("list the images"):
+        answers = engine.api.images(filters={"dangling": True})
+    return frozenset(_ListedImage.model_validate(answer).id for answer in answers)
+
+
 def tag(engine: DockerApi, digest: str, reference: str) -> None:
     """Add a tag to an image; if another image has the tag, it moves."""
     repository, _, version = reference.rpartition(":")

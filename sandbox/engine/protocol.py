@@ -88,6 +88,10 @@ class ImageStore(Protocol):
         """Inspect every local image that has a tag and this label."""
         ...
 
+    def find_dangling_image_digests(self) -> frozenset[str]:
+        """List the digests of images without a tag on which no other image was built."""
+        ...
+
     def find_image_digests_in_use(self) -> frozenset[str]:
         """List the digests of images used by any container of the engine."""
         ...

@@ -1,6 +1,7 @@
 """The images of checks: list and build them, find the image of a profile, and extract the guests' PID 1."""
 
 from sandbox.images.build import SUPERVISOR, build, build_all
+from sandbox.images.build_steps import StepImage, find_step_images, remove_step_image
 from sandbox.images.catalogue import Recipe, has_recipe, read_catalogue, tag_of
 from sandbox.images.inventory import list_images
 from sandbox.images.lookup import ImageBuildContext
@@ -13,6 +14,7 @@ __all__ = [
     "SUPERVISOR",
     "ImageBuildContext",
     "Recipe",
+    "StepImage",
     "SupervisorExtractor",
     "UnusedImage",
     "build",
@@ -20,6 +22,7 @@ __all__ = [
     "build_derived",
     "ensure_relay",
     "ensure_supervisor",
+    "find_step_images",
     "find_unused_images",
     "find_usable_image",
     "has_recipe",
@@ -28,6 +31,7 @@ __all__ = [
     "read_catalogue",
     "read_wheelhouse_digest",
     "remove_derived",
+    "remove_step_image",
     "remove_unused_image",
     "resolve_derived",
     "resolve_image",

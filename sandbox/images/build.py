@@ -12,6 +12,7 @@ from sandbox.engine.build_output import STEP_FAILED
 from sandbox.engine.image_types import BUILD_DEADLINE_S, Image, ImageBuild, Progress
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build_order import build_in_order
+from sandbox.images.build_steps import build_recorded
 from sandbox.images.catalogue import Recipe, lineage, read_catalogue, recipe_digests, require_image_name, tag_of
 from sandbox.images.debian import ensure_base, find_present_base
 from sandbox.images.inventory import describe_image
@@ -226,7 +227,7 @@ def _build_if_outdated(
     )
     progress(f"building {order.tag}")
     try:
-        image = site.engine.build_image(build, progress)
+        image = build_recorded(site, build, progress)
     except SandboxError as error:
         with suppress(SandboxError):  # another build failed first
             progress(f"{BUILD_FAILED}{order.tag}")

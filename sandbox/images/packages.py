@@ -25,6 +25,7 @@ from sandbox.images.build import (
     lock_images,
     read_mirror_certificates,
 )
+from sandbox.images.build_steps import build_recorded
 from sandbox.images.catalogue import TAG_PREFIX, Recipe, fingerprint_recipe, has_recipe, tag_of
 from sandbox.images.debian import SUITE
 from sandbox.images.lookup import (
@@ -169,7 +170,7 @@ def _build(
     progress(f"building {step.tag}: {base_name} with {', '.join(packages)}")
     report = _BuildReport(progress)
     try:
-        return site.engine.build_image(request, report.add_line)
+        return build_recorded(site, request, report.add_line)
     except SandboxError as error:
         if report.missing:
             progress(f"not built: {step.tag}")

@@ -63,7 +63,7 @@ class Threat(Model):
 
 
 class AttackReport(Model):
-    """The answer of `sandbox doctor --attack`. `safe`: no attack got through, and none is void or an error.
+    """The answer of `sandbox doctor --attack`. `safe`: some held, none got through, is void or an error.
 
     `skipped`: entries that need something this host lacks; they say what. `engine`: empty if no entry needed one.
     """

@@ -118,6 +118,11 @@ class Home:
         """/etc/passwd and /etc/group of each guest, by uid. Created again if missing."""
         return self.repositories / "accounts"
 
+    @property
+    def build_steps(self) -> Path:
+        """A file for each image that was built, with the ids of its steps' images."""
+        return self.repositories / "build-steps"
+
     def clone(self, repo_id: str) -> Path:
         return self.repositories / f"clones/{repo_id}"
 

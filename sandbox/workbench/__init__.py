@@ -1421,7 +1421,7 @@ class Workbench:
         in its name or a commit message; `quota_exceeded` when the messages are too long to be searched; `conflict` for
         another commit, a closed task or while another operation holds it; `push_rejected`, `auth_failed`,
         `remote_not_found`, `network_error`, `timeout`; where the gate needs a verified tree also `engine_unavailable`,
-        `image_missing`.
+        `image_missing`; `policy_violation` (reason `hooks_not_run`) for a local path with hooks that may decline it.
         """
         with use.journaling.record_operation(self._services, task_id, "push", {}) as done:
             return done(use.push.push(self._services, task_id, expected_commit, done.note_delivery))

@@ -16,6 +16,7 @@ from devtools import newergit
 from devtools.host_speed import slowness
 from devtools.requirement import unavailable
 from sandbox.attack.harness.scene import FILES, SECRET, hash_of
+from sandbox.errors import ErrorCode
 from sandbox.models import UncommittedChanges
 from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.repositories.clone import update_cache
@@ -62,6 +63,9 @@ TRAPS = {
 
 LIKE_ANOTHER = {"e12_update", "e12_post-receive", "e12_post-update"}
 """Hooks of that repository, as `pre-receive` and `reference-transaction` are."""
+
+DECIDING = {"e12_pre-receive", "e12_update", "e12_hooks_path", "e12_proc_receive"}
+"""They may decline a push, which is refused instead of sent past them."""
 
 
 def set_trap(arena: Arena, name: str, trap: Trap, branch: str) -> None:
@@ -118,7 +122,14 @@ def test_e12_push_to_a_local_path_runs_nothing_of_it(arena: Arena, name: str) ->
     refusal = outcome(lambda: arena.workbench.push(arena.task.id))
 
     assert arena.marks() == set()
-    if not (TRAPS[name].checked_out or "proc_receive" in name):  # those repositories accept no push without their traps
+    if name in DECIDING:
+        assert refusal is not None
+        assert (refusal.code, refusal.reason) == (ErrorCode.POLICY_VIOLATION, "hooks_not_run")
+        for hook in TRAPS[name].hooks:  # a program no more; its owner sees that no hook was skipped before
+            (arena.remote / hook).chmod(0o644)
+        refusal = outcome(lambda: arena.workbench.push(arena.task.id))
+        assert arena.marks() == set()
+    if not TRAPS[name].checked_out and "proc_receive" not in name:  # those accept no push without their traps
         assert refusal is None
         assert (
             arena.require_git("rev-parse", branch, cwd=arena.root, git_dir=arena.remote)
@@ -144,8 +155,14 @@ def test_e12_hooks_in_the_configuration_of_a_newer_git(make_arena: Callable[...,
     assert arena.marks() == set(HOOKS), "void"
     arena.delete_marks()
 
-    arena.workbench.push(arena.task.id)
+    refusal = outcome(lambda: arena.workbench.push(arena.task.id))
+    assert refusal is not None
+    assert refusal.reason == "hooks_not_run"
+    for event in ("pre-receive", "update"):
+        arena.require_git("config", f"hook.{event}-x.enabled", "false", cwd=arena.root, git_dir=arena.remote)
+    sent = arena.workbench.push(arena.task.id)
 
+    assert set(sent.hooks_not_run) == {"reference-transaction", "post-receive", "post-update"}
     assert arena.marks() == set()
 
 

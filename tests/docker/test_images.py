@@ -7,6 +7,7 @@ import shutil
 import socket
 import textwrap
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from sandbox.engine.image_types import ImageBuild
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import ImageBuildContext, build, list_images, resolve_image, tag_of
+from sandbox.images.build_steps import find_step_images, remove_step_image
 from sandbox.images.lookup import find_recipe_image
 from sandbox.store.home import Home
 from tests.docker.conftest import docker_api, remove_tags
@@ -190,6 +192,26 @@ def test_failed_build_shows_its_last_lines_and_leaves_no_tag(site: ImageBuildCon
     assert "the evidence" in raised.value.details
     assert "code: 7" in raised.value.details
     assert site.engine.inspect_image(tag_of(scratch)) is None
+
+
+def test_what_an_interrupted_build_leaves_is_found_and_removed(site: ImageBuildContext, scratch: str) -> None:
+    """Control: the engine lists the image of the completed step, without a tag, until then."""
+
+    def interrupt(line: str) -> None:
+        if line.endswith("| now"):
+            raise SandboxError(ErrorCode.CONFLICT, "stopped by the test")
+
+    write_dockerfile(site, scratch, f"RUN echo {scratch} > /tmp/one\nRUN echo now && sleep 60")
+    with pytest.raises(SandboxError, match="stopped by the test"):
+        build(site, scratch, interrupt)
+    (left,) = find_step_images(site)
+    assert left.digest in site.engine.find_dangling_image_digests()
+    deadline = time.monotonic() + 60
+    while left in find_step_images(site):
+        assert time.monotonic() < deadline
+        with suppress(SandboxError):  # the engine has yet to end the container of the step that ran
+            remove_step_image(site, left)
+        time.sleep(0.2)
 
 
 def test_build_past_its_deadline_is_given_up(site: ImageBuildContext, scratch: str) -> None:

@@ -140,7 +140,7 @@ def test_every_step_from_clone_to_pushed_branch(
     verified = sandbox.ok("verify", task["id"])
     assert (verified["verified"], verified["tree"]) == (True, committed["tree"])
     pushed = sandbox.ok("push", task["id"])
-    assert pushed == {"branch": task["branch"], "commit": committed["commit"], "forced": False}
+    assert pushed == {"branch": task["branch"], "commit": committed["commit"], "forced": False, "hooks_not_run": []}
     assert git_server.branches("acme", project)[task["branch"]] == committed["commit"]
     assert b"main()" in git_server.show("acme", project, task["branch"], "answer.c")
 

@@ -115,6 +115,9 @@ class MemoryEngine:
     def list_images_with_label(self, label: str) -> tuple[Image, ...]:
         return tuple(image for image in self.images.values() if image.tags and label in image.labels)
 
+    def find_dangling_image_digests(self) -> frozenset[str]:
+        return frozenset(image.digest for image in self.images.values() if not image.tags)
+
     def find_image_digests_in_use(self) -> frozenset[str]:
         return frozenset(self.image_of[name] for name in self.containers if name in self.image_of)
 

@@ -167,8 +167,11 @@ def _plain_push(scene: Scene) -> str:
 def _our_push(scene: Scene) -> str:
     (scene.worktree / "f.txt").write_text("x\n")
     scene.workbench.commit(scene.task.id, "x")
-    scene.workbench.push(scene.task.id)
-    return "pushed; no hook ran"
+    require_refusal(partial(scene.workbench.push, scene.task.id), ErrorCode.POLICY_VIOLATION)
+    for hook in ("pre-receive", "update"):
+        (scene.remote / "hooks" / hook).unlink()
+    sent = scene.workbench.push(scene.task.id)
+    return f"refused past hooks that may decline; pushed past {', '.join(sent.hooks_not_run)}: no hook ran"
 
 
 def _template(scene: Scene) -> None:

@@ -12,6 +12,7 @@ from sandbox.git.blobs import missing_object_error
 from sandbox.git.failures import memory_error
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.publishing import publish_branch
+from sandbox.git.local.remote_hooks import require_no_deciding_hook
 from sandbox.git.local.view import view_local_repository
 from sandbox.git.notes import NOTES_REF
 from sandbox.git.objects import peel
@@ -37,7 +38,8 @@ def push(git: Git, access: RemoteAccess, commit: str, branch: str, expected: str
     Returns the page that the server names for opening a pull request, if the page is on the server's host.
 
     Raises: `push_rejected` (`PushRejected`) and network errors; `conflict` if the branch then has another commit;
-    `quota_exceeded` if git may not use as much memory as the objects need.
+    `quota_exceeded` if git may not use as much memory as the objects need; `policy_violation` for a local path with
+    hooks that may decline a push.
     """
     require_ref_name(branch)
     if peel(git, commit, "commit") != commit:
@@ -98,6 +100,7 @@ def _send(git: Git, access: RemoteAccess, commit: str, ref: str, expected: str |
     if path is None:
         return _send_to(git, access, commit, ref, expected)
     with view_local_repository(git, path, MAX_REFS) as view:
+        require_no_deciding_hook(view.repository)
         inside = replace(access, remote=replace(access.remote, url=view.url))
         said = _send_to(git, inside, commit, ref, expected)
         if not publish_branch(view, ref, commit, MAX_REFS):

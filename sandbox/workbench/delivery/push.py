@@ -11,6 +11,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge
 from sandbox.gate import DeliveryStep
 from sandbox.git import objects
+from sandbox.git.local.remote_hooks import find_skipped_hooks
 from sandbox.git.log import read_messages
 from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushRejected
@@ -43,7 +44,8 @@ def push(
     Raises: before the remote is contacted: `not_found`, `conflict`, `policy_violation`, `nothing_to_commit`,
     `quota_exceeded`, `auth_failed` (a keyring does not answer), `gate_closed`; before a commit is sent: `gate_closed`
     for a branch with a ready pull request, `conflict` if the pull request has another base than the task; then
-    `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`, `timeout`.
+    `push_rejected`, `auth_failed`, `remote_not_found`, `network_error`, `timeout`; for a local path also
+    `policy_violation` if it has hooks that may decline a push.
     """
     return push_with_page(services, task_id, expected_commit, announce)[0]
 
@@ -79,7 +81,8 @@ def push_with_page(
         page = _send_with_credentials(services.remotes, remote, git, task, before)
         _save_pushed(services.home, task)
         forced = _is_forced(git, before, task.head_commit)
-        return PushResult(branch=task.branch, commit=task.head_commit, forced=forced), page
+        skipped = find_skipped_hooks(git, remote)
+        return PushResult(branch=task.branch, commit=task.head_commit, forced=forced, hooks_not_run=skipped), page
 
 
 _VERIFIED = "verified"

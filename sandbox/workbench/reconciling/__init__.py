@@ -24,7 +24,7 @@ from sandbox.workbench.reconciling.evictions import find_over_budget
 from sandbox.workbench.reconciling.leftover_refs import find_forgettable, find_refs
 from sandbox.workbench.reconciling.lost_worktrees import find_lost_worktrees, find_worktrees
 from sandbox.workbench.reconciling.old_caches import find_old_caches
-from sandbox.workbench.reconciling.old_images import find_old_images
+from sandbox.workbench.reconciling.old_images import find_old_images, find_step_images
 from sandbox.workbench.reconciling.quarantined_containers import find_quarantined
 from sandbox.workbench.reconciling.reconciler import Finder, Reconciler
 from sandbox.workbench.reconciling.retention import (
@@ -85,6 +85,7 @@ ALL: tuple[Finder, ...] = (
     find_dead_rooms,
     find_probes,
     find_old_images,
+    find_step_images,
     find_unused_layers,
     find_temporary_files,
     find_courier_folders,

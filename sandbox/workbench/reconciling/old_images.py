@@ -1,4 +1,4 @@
-"""Built images that no home of this engine uses any more."""
+"""Built images that no home of this engine uses any more, and what interrupted builds of this home left."""
 
 from __future__ import annotations
 
@@ -38,3 +38,18 @@ def find_old_images(reconciler: Reconciler) -> Iterator[Finding]:
 def _remove(services: Services, unused: images.UnusedImage) -> str | None:
     with services.home.locked("images", 0.0):  # a build may be about to use it as its parent
         return "" if images.remove_unused_image(services.image_build_context, unused) else None
+
+
+def find_step_images(reconciler: Reconciler) -> Iterator[Finding]:
+    """Images of steps of builds that did not end. A home that built none does not need an engine for this."""
+    services = reconciler.services
+    if reconciler.guests_unknown or not services.home.build_steps.is_dir():
+        return
+    for step in images.find_step_images(services.image_build_context):
+        note = f"left by a build of {step.tag}"
+        yield Finding("image", step.digest[:19], partial(_remove_step, services, step), note=note)
+
+
+def _remove_step(services: Services, step: images.StepImage) -> str | None:
+    with services.home.locked("images", 0.0):  # a build may be about to go on from it
+        return "" if images.remove_step_image(services.image_build_context, step) else None

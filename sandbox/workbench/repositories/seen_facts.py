@@ -57,6 +57,7 @@ def advise(
             submodules=() if profile.submodule_urls else facts.gitlinks,
             uses_lfs=facts.lfs and not profile.lfs,
             lacks_version=asks_git_for_version(read) and (reads_no_variable(read) or not profile.git_facts),
+            no_variable=reads_no_variable(read),
             local_changes=local_changes,
             requires_version="" if is_image_overridden(services.settings, profile) else profile.requires_version,
             image="" if profile.lacks_version else profile.image,

@@ -7,6 +7,8 @@ import pytest
 from sandbox.agent.tool_hints import _TOOLS as NAMED
 from sandbox.agent.tool_hints import replace_commands
 from sandbox.agent.tools import TOOLS
+from sandbox.errors import SandboxError
+from sandbox.policy.commit import AddedFile, CommitPolicy, require_sources
 
 
 @pytest.mark.parametrize(
@@ -15,6 +17,12 @@ from sandbox.agent.tools import TOOLS
         ("`sandbox repo list` shows all; `sandbox repo clone URL` adds one.",
          "`space_repo_list` shows all; `space_repo_clone` adds one."),
         ("List paths: `sandbox file search task-1 --glob 'src/*'`.", "List paths: `space_repo_search`."),
+        ("`sandbox task clean TASK --without PATH` removes one.",
+         "`space_repo_clean` (`without`: [PATH]) removes one."),
+        ("`sandbox task sync task-1 --onto BRANCH` merges.", "`space_repo_sync` (`onto`: BRANCH) merges."),
+        ("`sandbox task close TASK --delete`", "`space_repo_close_task` (`delete_worktree`: true)"),
+        ("`sandbox task apply TASK --ref main`", "`sandbox task apply TASK --ref main`"),
+        ("`sandbox pr open TASK --ref main`", "`space_repo_open_pr`"),
         ("sandbox pr open task-1", "space_repo_open_pr task-1"),
         ("sandbox verify task-1", "space_repo_verify task-1"),
         ("`sandbox task snapshots task-1` shows all", "`space_repo_list_snapshots` shows all"),
@@ -33,3 +41,9 @@ def test_a_command_that_has_a_tool_is_told_as_the_tool(hint: str, told: str) -> 
 
 def test_each_is_a_tool() -> None:
     assert set(NAMED.values()) <= set(TOOLS)
+
+
+def test_the_refusal_of_what_looks_built_names_the_argument_that_removes_it() -> None:
+    with pytest.raises(SandboxError) as caught:
+        require_sources([AddedFile("a.o", 1, b"x")], (), CommitPolicy(suffixes=(".o",)), 1000)
+    assert "`space_repo_clean` (`without`: [PATH]) removes one." in replace_commands(caught.value.hint)

@@ -190,9 +190,20 @@ def test_only_instances_of_the_run_are_looked_for(tmp_path: Path) -> None:
     assert instances_of(tmp_path) == {"0" * 16, "1" * 16}
 
 
+def test_a_run_that_could_try_none_of_its_entries_is_not_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = AttackEntry("Z01", "t", "u", quiet, quiet, scene="bare", needs=(lambda _: "needs the moon",))
+    held = AttackEntry("Z02", "t", "u", quiet, quiet, scene="bare")
+    chosen = [absent]
+    monkeypatch.setattr(runner, "select", lambda _only: chosen)
+    found = runner.attack(tmp_path / "home", environ=os.environ)
+    assert (found.safe, found.skipped) == (False, 1)
+    chosen.append(held)
+    assert runner.attack(tmp_path / "home", environ=os.environ).safe is True
+
+
 def report(**counts: int) -> AttackReport:
     numbers = {"held": 0, "got_through": 0, "void": 0, "skipped": 0, "errors": 0, **counts}
-    safe = not (numbers["got_through"] or numbers["void"] or numbers["errors"])
+    safe = bool(numbers["held"]) and not (numbers["got_through"] or numbers["void"] or numbers["errors"])
     place = {"wall_time_s": 59.7, "engine": "20.10.24", "runtime": "runc", "git": "2.39.5"}
     return AttackReport.model_validate({"results": (), "safe": safe, **numbers, **place})
 
@@ -207,6 +218,7 @@ def report(**counts: int) -> AttackReport:
         ({"held": 1, "got_through": 1}, "NOT SAFE: 1 held, 1 got through"),
         ({"held": 1, "void": 1}, "not proven: 1 held, 0 got through, 1 void"),
         ({"errors": 3}, "not proven: 0 held, 0 got through, 0 void, 3 errors"),
+        ({"skipped": 1}, "not proven, none could be tried here: 0 held, 0 got through, 0 void, 1 skipped; 60 s on git"),
     ],
 )
 def test_the_last_line_says_what_is_proven(counts: dict[str, int], begin: str) -> None:

@@ -601,6 +601,22 @@ def test_a_project_declares_nothing(files: dict[str, str], tmp_path: Path) -> No
     assert not DeclaredPackages(tmp_path)("yaml")
 
 
+@pytest.mark.parametrize("folder", ["humanize", "src/humanize"])
+@pytest.mark.parametrize("without", ["", WITHOUT])
+def test_a_module_that_the_projects_own_package_lacks_is_not_to_be_declared(
+    folder: str, without: str, tmp_path: Path
+) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    own = DeclaredPackages(tmp_path)
+    cause = find_cause(CHECK, failed(1, out="ModuleNotFoundError: No module named 'humanize._version'"), own, without)
+    assert cause is not None
+    assert "'humanize._version' is a module of the project itself" in cause.sentence
+    assert (cause.kind, "add its package" in cause.sentence) == (UNKNOWN, False)
+    other = find_cause(CHECK, failed(1, out="ModuleNotFoundError: No module named 'google.cloud'"), own)
+    assert other is not None
+    assert "add its package" in other.sentence
+
+
 def test_a_link_declares_nothing(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("pyyaml\n")
     (tmp_path / "tree").mkdir()

@@ -517,6 +517,28 @@ def test_a_change_goes_from_clone_to_push_with_json(
     assert upstream.oid(task["branch"]) == committed["commit"]
 
 
+def test_a_push_to_a_local_path_says_which_of_its_hooks_were_not_run(
+    upstream: Upstream, command: Command, json_command: Callable[..., Any]
+) -> None:
+    upstream.write("f.txt", b"one\n")
+    upstream.commit()
+    repo_id = json_command("repo", "clone", str(upstream.root))["repository"]["id"]
+    task = json_command("task", "create", repo_id)["task"]
+    (Path(task["worktree_path"]) / "f.txt").write_text("two\n")
+    json_command("commit", task["id"], "-m", "Two")
+    hook = upstream.git_dir / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    exit_code, out, _ = command("--json", "push", task["id"])
+    error = json.loads(out)["error"]
+    assert (exit_code, error["code"], error["reason"]) == (3, "policy_violation", "hooks_not_run")
+    assert error["data"] == {"hooks": ["pre-receive"]}
+    hook.rename(hook.with_name("post-receive"))
+    exit_code, out, err = command("push", task["id"])
+    assert (exit_code, out.splitlines()[-1]) == (0, "  forced no")
+    assert "note: its hooks post-receive were not run (docs/push.md)" in err
+
+
 def test_closing_a_task_says_what_it_leaves_and_how_to_save_it(upstream: Upstream, command: Command) -> None:
     upstream.commit()
     repo_id = json.loads(command("--json", "repo", "clone", str(upstream.root))[1])["repository"]["id"]

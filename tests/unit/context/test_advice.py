@@ -84,6 +84,13 @@ def test_a_commit_whose_checks_run_needs_no_remark() -> None:
         pytest.param(replace(PLAIN, uses_lfs=True), RemarkKind.LFS, "pointer", "forge-one --lfs", id="lfs"),
         pytest.param(replace(PLAIN, lacks_version=True), RemarkKind.GIT_DATA, "no .git", "--env", id="git"),
         pytest.param(
+            replace(PLAIN, lacks_version=True, no_variable=True),
+            RemarkKind.GIT_DATA,
+            "no .git",
+            "no variable; what to do is in docs/profiles.md",
+            id="git without a variable",
+        ),
+        pytest.param(
             replace(PLAIN, requires_version=">=3.12", image="newer", versions={"old": "3.11", "newer": "3.13"}),
             RemarkKind.IMAGE,
             ">=3.12: checks run in the image newer, with Python 3.13",

@@ -19,6 +19,7 @@ from sandbox.git.local import folders
 from sandbox.git.local import read_refs as read_refs_module
 from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import read_refs
+from sandbox.git.local.remote_hooks import find_skipped_hooks
 from sandbox.git.local.repository_layout import open_local_repository
 from sandbox.git.local.view import view_local_repository
 from sandbox.git.process import Git
@@ -296,3 +297,55 @@ class TestPush:
         with refused(ErrorCode.PUSH_REJECTED):
             self.send(bare, tmp_path, "space-agent/x", second)
         assert bare.oid("refs/heads/space-agent/x") == second
+
+    def hook(self, bare: Upstream, place: str) -> Path:
+        path = bare.root / place
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\ntouch '{bare.root}/ran'\nexit 1\n")
+        path.chmod(0o755)
+        return path
+
+    @pytest.mark.parametrize(
+        ("place", "config"),
+        [
+            ("hooks/pre-receive", {}),
+            ("hooks/update", {}),
+            ("hooks/proc-receive", {}),
+            ("elsewhere/update", {"core.hooksPath": "elsewhere"}),
+            ("other", {"hook.x.event": "pre-receive", "hook.x.command": "other"}),
+        ],
+    )
+    def test_hooks_that_may_decline_refuse_the_push_instead(
+        self, bare: Upstream, tmp_path: Path, place: str, config: dict[str, str]
+    ) -> None:
+        path = self.hook(bare, place)
+        for key, value in config.items():
+            bare.git("config", key, value)
+        with refused(ErrorCode.POLICY_VIOLATION) as caught:
+            self.send(bare, tmp_path, "space-agent/x")
+        assert caught.value.reason == "hooks_not_run"
+        assert bare.git("for-each-ref", "refs/heads/space-agent") == b""
+        path.chmod(0o644)  # as git: a file that is no program is no hook
+        if "hook.x.event" in config:
+            bare.git("config", "hook.x.enabled", "false")
+        self.send(bare, tmp_path, "space-agent/x")
+        assert not (bare.root / "ran").exists()
+
+    def test_hooks_that_are_only_informed_are_named_and_not_run(self, bare: Upstream, tmp_path: Path) -> None:
+        names = ("reference-transaction", "post-receive", "post-update")
+        remote = access_to(str(bare.root), tmp_path / "known_hosts").remote
+        assert find_skipped_hooks(Git(tmp_path / "none"), remote) == ()
+        for name in ("pre-push", "update.sample", *names):
+            self.hook(bare, f"hooks/{name}")
+        self.send(bare, tmp_path, "space-agent/x")
+        assert find_skipped_hooks(Git(tmp_path / "none"), remote) == names
+        assert not (bare.root / "ran").exists()
+
+    def test_hooks_below_the_home_directory_are_found(
+        self, bare: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(bare.root))
+        self.hook(bare, "mine/post-receive")
+        bare.git("config", "core.hooksPath", "~/mine")
+        remote = access_to(str(bare.root), tmp_path / "known_hosts").remote
+        assert find_skipped_hooks(Git(tmp_path / "none"), remote) == ("post-receive",)
