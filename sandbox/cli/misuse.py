@@ -90,7 +90,9 @@ def describe_misuse(error: click.ClickException, top: Collection[str]) -> tuple[
         brief, advice = _describe_command(error, brief, path, top)
     elif isinstance(error, click.MissingParameter):
         metavar = getattr(error.param, "metavar", None) or ""
-        advice = "`-` is the task that this terminal used last; `sandbox list` shows all." if "TASK" in metavar else ""
+        advice = (
+            "`-` is the task that this terminal used last; `sandbox list` shows open ones." if "TASK" in metavar else ""
+        )
     elif brief.startswith("Got unexpected extra argument"):
         advice = _OF_COMMANDS.get((path, "extra"), "")
     return brief, f"{advice} See: {path} --help".strip()
