@@ -153,7 +153,7 @@ def test_a_name_that_is_nearly_right_is_suggested(arguments: list[str], suggesti
 
 
 def test_a_directory_without_a_path_to_it_is_taken_for_one(
-    upstream: Upstream, command: Command, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     upstream.write("folder/f")
     upstream.commit()
@@ -163,6 +163,10 @@ def test_a_directory_without_a_path_to_it_is_taken_for_one(
     assert (code, json.loads(out)["repository"]["name"]) == (0, upstream.root.name), err
     assert "folder is inside" in err
     assert command("repo", "clone", "other")[0] == 2
+    (tmp_path / "files").mkdir()
+    for name in (str(tmp_path / "files"), os.path.relpath(tmp_path / "files")):
+        code, _, err = command("repo", "clone", name)
+        assert (code, f" {tmp_path / 'files'} is not a git repository" in err) == (2, True), err
     assert command("repo", "clone", "--", "-x")[0] == 2, "what may be an option is none"
 
 

@@ -82,7 +82,19 @@ def test_a_directory_that_is_not_registered_says_how_to_add_it(desk: Desk, tmp_p
     assert f"`sandbox repo clone {tmp_path}`" in caught.value.hint
 
 
-def test_a_path_where_nothing_is_is_an_input_error(desk: Desk, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "brief"),
+    [
+        ("nothing", "There is no directory {}"),
+        ("file", "{} is not a directory"),
+        ("file/below", "There is no directory {}"),
+        ("folder", "{} is not a git repository"),
+    ],
+)
+def test_a_path_that_is_no_repository_is_an_input_error(desk: Desk, tmp_path: Path, name: str, brief: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
     with refused(ErrorCode.INVALID_INPUT) as caught:
-        desk.workbench.locate(str(tmp_path / "nothing"))
-    assert caught.value.brief == f"There is no directory {tmp_path / 'nothing'}"
+        desk.workbench.locate(str(tmp_path / name))
+    assert caught.value.brief == brief.format(tmp_path / name)
+    assert "Name the directory that contains .git" in caught.value.hint
