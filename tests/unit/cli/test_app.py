@@ -485,6 +485,9 @@ def test_presets_of_tools_are_named_short_or_as_the_table_of_tools_does() -> Non
 
 def test_the_version_is_told(command: Command) -> None:
     assert command("--version") == (0, f"sandbox, version {sandbox.__version__}\n", "")
+    for arguments in (("--version", "--json"), ("--json", "--version")):
+        code, out, err = command(*arguments)
+        assert (code, json.loads(out), err) == (0, {"version": sandbox.__version__}, "")
 
 
 def test_importing_the_package_loads_nothing_and_unknown_names_are_unknown() -> None:
