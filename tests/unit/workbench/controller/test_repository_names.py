@@ -56,10 +56,11 @@ def test_the_end_of_an_id_owner_and_name_or_the_url_is_enough(desk: Desk, name: 
     assert desk.workbench.repository(name).id == f"github.com-{found}"
 
 
-def test_several_repositories_are_named(desk: Desk) -> None:
+def test_several_repositories_are_named_with_their_remotes(desk: Desk) -> None:
     with refused(ErrorCode.INVALID_INPUT) as caught:
         desk.workbench.repository("click")
-    assert caught.value.details == "github.com-x-click\ngithub.com-y-click"
+    lines = [f"github.com-{owner}-click  https://github.com/{owner}/click" for owner in ("x", "y")]
+    assert caught.value.details == "\n".join(lines)
 
 
 @pytest.mark.parametrize("name", ["tool", "", "oolz", "ytoolz-toolz", "https", "-", "github.com", "github.com-"])
