@@ -37,8 +37,8 @@ from sandbox.agent.results import add_losses, failure, success
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.tool_arguments import (
-    complete_task_ids,
-    find_beginnings,
+    complete_ids,
+    may_name_briefly,
     request_tool_approval,
     validate_arguments,
 )
@@ -163,9 +163,10 @@ async def _call_tool(
     agent: Agent, context: _Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
     given = params.arguments or {}
-    if beginnings := find_beginnings(TOOLS.get(params.name), given):
+    tool = TOOLS.get(params.name)
+    if may_name_briefly(tool, given):
         try:
-            complete = partial(complete_task_ids, agent.workbench, given, beginnings)
+            complete = partial(complete_ids, agent.workbench, tool, given)
             whole = await anyio.to_thread.run_sync(complete, limiter=agent.threads)
         except SandboxError as error:
             return failure(error, agent.home)

@@ -20,7 +20,7 @@ from sandbox.agent.outputs import ApprovalResult
 from sandbox.agent.permission import request_approval
 from sandbox.agent.tools import REQUEST_APPROVAL, TOOLS, Tool
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import RepoId, Sha256, TaskId
+from sandbox.models import SLUG_PATTERN, RepoId, Sha256, TaskId
 from sandbox.store.records import not_found_error
 from sandbox.workbench import Workbench
 
@@ -81,13 +81,18 @@ def find_beginnings(tool: Tool | None, arguments: Mapping[str, Any]) -> frozense
     return frozenset(one for one in texts if isinstance(one, str) and _BEGINNING.fullmatch(one))
 
 
-def complete_task_ids(
-    workbench: Workbench, arguments: Mapping[str, Any], beginnings: Collection[str]
-) -> dict[str, Any]:
-    """The arguments of a call with the whole ids of tasks that they name by a beginning, as lists for people show them.
+def may_name_briefly(tool: Tool | None, arguments: Mapping[str, Any]) -> bool:
+    """Whether `complete_ids` may change the arguments of a call. Pure."""
+    return bool(find_beginnings(tool, arguments)) or _find_repository(tool, arguments) is not None
 
-    So a question, its answer and the journal have whole ids. Raises: `invalid_input` when several tasks begin so.
+
+def complete_ids(workbench: Workbench, tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call with the whole ids of tasks that they name by a beginning, as lists for people show them,
+    and of a repository that they name without its host.
+
+    So a question, its answer and the journal have whole ids. Raises: `invalid_input` when several fit.
     """
+    beginnings = find_beginnings(tool, arguments)
     whole = {one: workbench.complete_id(f"task-{one.removeprefix('task-')}") for one in beginnings}
 
     def complete(value: Any) -> Any:
@@ -98,7 +103,24 @@ def complete_task_ids(
     }
     if beginnings and isinstance(others := completed.get("task_ids"), list):
         completed["task_ids"] = [complete(other) for other in others]
+    if (repository := _find_repository(tool, arguments)) is not None:
+        completed["repo_id"] = _complete_repository(workbench, repository)
     return completed
+
+
+def _find_repository(tool: Tool | None, arguments: Mapping[str, Any]) -> str | None:
+    """What may be the name of a repository, if the tool takes one."""
+    given = arguments.get("repo_id") if tool is not None and "repo_id" in tool.input_model.model_fields else None
+    return given if isinstance(given, str) and re.fullmatch(SLUG_PATTERN, given) else None
+
+
+def _complete_repository(workbench: Workbench, name: str) -> str:
+    try:
+        return workbench.repository(name).id
+    except SandboxError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        return name  # the call says what it looked for
 
 
 def validate_arguments(tool: Tool, arguments: dict[str, Any], hint: str = "") -> Any:
@@ -166,6 +188,5 @@ def request_tool_approval(agent: Agent, arguments: Any) -> ApprovalResult:
     if tool is None or tool.name == REQUEST_APPROVAL or not agent.offers(tool.preset):
         offered = [t.name for t in TOOLS.values() if t.name != REQUEST_APPROVAL and agent.offers(t.preset)]
         raise not_found_error("tool", arguments.tool[:100], offered, "Give the name of the tool that you would call.")
-    given = arguments.arguments
-    wanted = complete_task_ids(agent.workbench, given, find_beginnings(tool, given))
+    wanted = complete_ids(agent.workbench, tool, arguments.arguments)
     return request_approval(agent, tool, validate_arguments(tool, wanted))

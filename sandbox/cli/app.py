@@ -175,8 +175,22 @@ def _unknown_command(name: str) -> click.UsageError:
     return click.UsageError(f"There is no command '{name}'. {describe_unknown_command(name, _COMMANDS)}".strip())
 
 
+def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        text = f"sandbox, version {__version__}"
+        ctx.ensure_object(Invocation).emit({"version": __version__}, lambda: click.echo(text))
+        ctx.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="sandbox")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @global_options
 @click.pass_context
 def cli(ctx: click.Context) -> None:

@@ -8,10 +8,13 @@ from urllib.parse import unquote
 
 from sandbox.cli.invocation import note
 from sandbox.errors import SandboxError
+from sandbox.lazy_pattern import lazy_pattern
 from sandbox.text import one_line
 
 if TYPE_CHECKING:
     from sandbox.workbench import Workbench
+
+_IS_PATH_OR_OPTION = lazy_pattern(r"[-/~]|\.{1,2}(?:/|\Z)")
 
 
 def locate_repository(workbench: Workbench, url: str) -> str:
@@ -19,7 +22,7 @@ def locate_repository(workbench: Workbench, url: str) -> str:
     try:
         found = workbench.locate(url)
     except SandboxError:
-        if url.startswith("-") or not os.path.isdir(url):  # noqa: PTH112 - never raises
+        if _IS_PATH_OR_OPTION.match(url) or not os.path.isdir(url):  # noqa: PTH112 - never raises
             raise
         found = workbench.locate(f"./{url}")  # no URL, but the name of a directory
         if found == f"./{url}":

@@ -24,8 +24,7 @@ from sandbox.agent.permission import permit_out_of_band, permit_without_asking
 from sandbox.agent.run_results import build_answer
 from sandbox.agent.shown_results import show_error, show_result, take_losses
 from sandbox.agent.tool_arguments import (
-    complete_task_ids,
-    find_beginnings,
+    complete_ids,
     request_tool_approval,
     validate_arguments,
 )
@@ -121,8 +120,7 @@ async def read_body(request: Request, limit_bytes: int = MAX_BODY_BYTES) -> byte
 def _call(agent: Agent, tool: Tool, body: bytes, client: str) -> Response:
     """In a thread: one call, from its JSON to its result or error, with what its task lost with a worker."""
     try:
-        parsed = _parse(body)
-        given = complete_task_ids(agent.workbench, parsed, find_beginnings(tool, parsed))
+        given = complete_ids(agent.workbench, tool, _parse(body))
     except SandboxError as error:
         return _show_error(agent, error)
     try:

@@ -3,7 +3,7 @@
 An ordinary engine gives guests the ids of this host. Two kinds shift them:
 
 - An engine with userns-remap: its directory is named after the host's uid and gid of the guests' 0. An operator gives
-  guests ids of that range (`[users] mapped = true`), so that they own their files and, outside of the container,
+  guests ids of that range (`users.mapped = true`), so that they own their files and, outside of the container,
   no others. See docs/adr/0086.
 - A rootless engine: the guests' 0 is the user who runs it, and their other ids are of that user's subordinate range.
   The controller is that user, and may give files to no other, so its guests are 0 there. See docs/adr/0090.
@@ -61,8 +61,9 @@ def find_first_ids(info: Mapping[str, Any], users: UserIds, own: IdPair | None =
         return first, first
     raise _unusable_error(
         f"The engine maps the users of guests to ids from {first} (userns-remap), and [users] of the policy does not",
-        f"Run the controller as root, and write to policies/container.toml of its home: [users] mapped = true, "
-        f"first = {first + _SUGGESTED_FIRST}, count = {_SUGGESTED_COUNT}. Create tasks that exist again.",
+        "Run the controller as root, and make this the first line of policies/container.toml in its home, in place of "
+        f"a table [users]: `users = {{ mapped = true, first = {first + _SUGGESTED_FIRST}, count = {_SUGGESTED_COUNT} "
+        "}`. Create tasks that exist again.",
     )
 
 

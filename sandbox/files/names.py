@@ -15,6 +15,10 @@ TOO_MANY_NAMES = "too-many-names"
 """`reason` of the `quota_exceeded` of more names, or longer ones, than a limit allows."""
 
 
+class WorktreeTooLarge(SandboxError):
+    """`quota_exceeded` for files that are too many or too large. Its hint is for the worktree of a task."""
+
+
 class EntryKind(StrEnum):
     """The kind of a name in a walk. `rejected`: never read, hashed or committed."""
 
@@ -58,7 +62,7 @@ class WalkLimits:
 
 
 def _quota_error(brief: str, reason: str | None = None) -> SandboxError:
-    return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_CLEAN, reason=reason)
+    return WorktreeTooLarge(ErrorCode.QUOTA_EXCEEDED, brief, hint=_CLEAN, reason=reason)
 
 
 def kind_of(name: bytes, mode: int) -> EntryKind:

@@ -27,6 +27,10 @@ STREAM_SETTINGS = {
     "GIT_CONFIG_VALUE_0": "1m",
 }
 _CHUNK = 1 << 18
+_TOO_LARGE_HINT = (
+    "No file was written. No setting raises this limit: keep large files in Git LFS, or generated ones out of the "
+    "repository, and choose a commit without them."
+)
 _CHAIN = 4096  # git makes chains of up to 50 differences, and at most this many (pack.depth)
 
 
@@ -114,7 +118,7 @@ def _read_header(stream: IO[bytes], oid: str, limit: int) -> int:
         raise missing_object_error(f"Object {oid[:12]} is not a blob of the cache clone")
     size = int(header[2])
     if size > limit:
-        raise too_large_error(f"an object of {size} bytes")
+        raise too_large_error(f"an object has {size} bytes, and may have {limit}")
     if not size:
         stream.read(1)  # the line break after an empty content
     return size
@@ -157,4 +161,4 @@ def missing_object_error(brief: str, details: str = "") -> SandboxError:
 def too_large_error(what: str) -> SandboxError:
     """`quota_exceeded` for a tree or file above a limit."""
     brief = f"This tree is too large to check out: {what}"
-    return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="No file was written.")
+    return SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_TOO_LARGE_HINT)

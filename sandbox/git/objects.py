@@ -19,6 +19,8 @@ from sandbox.git.object_cache import MAX_LISTED
 from sandbox.git.process import OUTPUT_LIMIT, Git, GitResult
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
+from sandbox.policy.paths import show_path
+from sandbox.text import one_line
 
 _OID = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
 _COMMITTER = lazy_pattern(rb"^committer [^\n]*> (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
@@ -126,7 +128,8 @@ def _require_within(budget: TreeBudget, entries: Iterable[TreeEntry]) -> Iterato
         if number >= budget.files or total > budget.total_bytes:
             raise too_large_error(f"more than {budget.files} files or {budget.total_bytes} bytes")
         if (entry.size or 0) > budget.blob_bytes:
-            raise too_large_error(f"a file of {entry.size} bytes")
+            name = one_line(show_path(entry.path))[:500]
+            raise too_large_error(f"'{name}' has {entry.size} bytes, and a file may have {budget.blob_bytes}")
         if entry.path.count(b"/") >= budget.depth:
             raise too_large_error(f"directories deeper than {budget.depth}")
         paths += len(entry.path)

@@ -15,6 +15,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import TASK_ID_PATTERN, ChosenSettings, Model, Repository, Task, TaskStatus
 from sandbox.store.home import Home, damaged_file_error, parse_json, read_content, read_json, write_json
+from sandbox.store.task_table import list_task_rows
 
 if TYPE_CHECKING:
     import difflib
@@ -28,6 +29,10 @@ NOT_IN_USE = frozenset({TaskStatus.CLOSED, TaskStatus.SPARE})
 """The states of tasks that keep no repository from being removed."""
 
 
+_MOST_SHOWN = 5
+"""Known names that an error lists."""
+
+
 class _Registry(Model):
     repositories: tuple[Repository, ...] = ()
 
@@ -35,11 +40,13 @@ class _Registry(Model):
 _RecordT = TypeVar("_RecordT", _Registry, Task)
 
 
-def not_found_error(kind: str, requested: str, known: Iterable[str], hint: str) -> SandboxError:
-    """`not_found` with the closest known names."""
-    names = sorted(known)
+def not_found_error(
+    kind: str, requested: str, known: Iterable[str], hint: str, *, in_order: bool = False
+) -> SandboxError:
+    """`not_found` with the closest known names, or some of them. `in_order`: `known` has the likeliest first."""
+    names = list(known) if in_order else sorted(known)
     close = difflib.get_close_matches(requested, names, n=3, cutoff=0.5)
-    shown = close or names[:5]
+    shown = names if len(names) <= _MOST_SHOWN else [*names[:_MOST_SHOWN], f"and {len(names) - _MOST_SHOWN} more"]
     details = f"Did you mean: {', '.join(close)}?" if close else f"Known: {', '.join(shown) or 'none'}."
     return SandboxError(ErrorCode.NOT_FOUND, f"There is no {kind} '{requested[:100]}'", details=details, hint=hint)
 
@@ -145,10 +152,10 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
     """
     task = _load_task(home.task(task_id)) if re.fullmatch(TASK_ID_PATTERN, task_id) else None
     if task is None:
-        known = [p.stem for p in (home.repositories / "tasks").glob("task-*.json")]
         is_id = re.fullmatch(TASK_ID_PATTERN, task_id)
         short = "" if is_id else " Four characters of an id are enough, and `-` is the task used last in a terminal."
-        raise not_found_error("task", task_id, known, f"`sandbox task list` shows all tasks.{short}")
+        hint = f"`sandbox task list` shows open tasks, with --all also closed ones.{short}"
+        raise not_found_error("task", task_id, _list_open_first(home), hint, in_order=True)
     if task.status is TaskStatus.CLOSED and not allow_closed:
         raise SandboxError(ErrorCode.CONFLICT, f"{task_id} is closed", hint="Create a new task for further work.")
     if task.status is TaskStatus.SPARE and not allow_closed:
@@ -158,6 +165,12 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
             hint=f"sandbox task create {task.repo_id}",
         )
     return task
+
+
+def _list_open_first(home: Home) -> list[str]:
+    """Ids of tasks without spares, newest first, and closed ones after the others."""
+    rows = reversed(list_task_rows(home))
+    return [row.id for row in sorted(rows, key=lambda row: row.status is TaskStatus.CLOSED)]
 
 
 def require_task_record(home: Home, task_id: str) -> None:

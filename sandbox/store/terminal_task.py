@@ -51,7 +51,7 @@ def recall_task(home: Home) -> str:
     raise SandboxError(
         ErrorCode.NOT_FOUND,
         "No task was created or chosen in this terminal, so '-' means none",
-        hint="`sandbox use TASK` chooses one; `sandbox list` shows all.",
+        hint="`sandbox use TASK` chooses one; `sandbox list` shows open ones.",
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from itertools import dropwhile
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.files.names import TOO_MANY_NAMES, EntryKind, WalkEntry
+from sandbox.files.names import TOO_MANY_NAMES, EntryKind, WalkEntry, WorktreeTooLarge
 from sandbox.files.stamps import stamp_of
 from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git.contents import ContentSpool, content_of
@@ -161,11 +161,7 @@ class Comparison:
             return
         self._bytes += content.size
         if self._bytes > CHANGED_BYTES:
-            raise SandboxError(
-                ErrorCode.QUOTA_EXCEEDED,
-                f"The changed files are larger than {CHANGED_BYTES} bytes",
-                hint=_TOO_MUCH_HINT,
-            )
+            raise _too_large_error(f"The changed files are larger than {CHANGED_BYTES} bytes")
         sha256 = sha256 or sha256_of_chunks(content.read())
         self._add(TreeChange(entry.path, mode, content), _kind(before, mode), sha256)
 
@@ -183,7 +179,7 @@ class Comparison:
             brief = f"The paths of the changed files are longer than {limits.changed_name_bytes} bytes together"
         else:
             return
-        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint=_TOO_MUCH_HINT, reason=TOO_MANY_NAMES)
+        raise _too_large_error(brief, TOO_MANY_NAMES)
 
     def _add(self, change: TreeChange, kind: ChangeKind, sha256: str | None) -> None:
         self._count_name(change.path)
@@ -197,6 +193,9 @@ class Comparison:
                 may_be = stays_inside(entry.path, target) or self._is_unchanged_link(entry, target)
                 return (content_of(target, self._oid_length), SYMLINK, stamp_of(info)) if may_be else None
             with self._files.open_chunks(RepoPath(show_path(entry.path)), CHANGED_BYTES) as (info, chunks):
+                if info.st_size > CHANGED_BYTES:
+                    name = f"'{show_path(entry.path)[:500]}'"
+                    raise _too_large_error(f"{name} has {info.st_size} bytes, and a file may have {CHANGED_BYTES}")
                 content = self._spool.add(chunks, info.st_size, self._oid_length)
         except SandboxError as error:
             if error.code in {ErrorCode.UNSAFE_PATH, ErrorCode.NOT_FOUND}:
@@ -207,6 +206,10 @@ class Comparison:
     def _is_unchanged_link(self, entry: WalkEntry, target: bytes) -> bool:
         before = self._head.get(entry.path)
         return before is not None and (before.mode, before.oid) == (SYMLINK, blob_id(target, self._oid_length))
+
+
+def _too_large_error(brief: str, reason: str | None = None) -> WorktreeTooLarge:
+    return WorktreeTooLarge(ErrorCode.QUOTA_EXCEEDED, brief, hint=_TOO_MUCH_HINT, reason=reason)
 
 
 def is_inside(path: bytes, folders: Collection[bytes]) -> bool:

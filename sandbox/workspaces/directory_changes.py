@@ -8,10 +8,12 @@ the build output of the profile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from sandbox.files.names import WorktreeTooLarge
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.contents import ContentSpool
 from sandbox.git.entries import EXECUTABLE, GITLINK, REGULAR, TreeEntry
@@ -21,6 +23,11 @@ from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes, Comparison, find_pointers
 from sandbox.workspaces.comparison_limits import ComparisonLimits
 from sandbox.workspaces.working_directory import GitIndex, counts_modes, load_directory_rules
+
+_TOO_LARGE_HINT = (
+    "Remove build output and large files, or name them in .gitignore. Without --include-changes the last commit is "
+    "verified."
+)
 
 
 def read_directory_changes(
@@ -39,7 +46,7 @@ def read_directory_changes(
     gitlinks = facts.gitlink_paths()
     head = {leaf.path: leaf for leaf in leaves}
     tracked = parent_folders(head)
-    with WorktreeFiles(root.resolve()) as files:
+    with _advise_for_directory(), WorktreeFiles(root.resolve()) as files:
         rules = load_directory_rules(files, facts.ignore, artifacts)
 
         def skip(folder: bytes) -> bool:
@@ -55,6 +62,15 @@ def read_directory_changes(
     comparison.add_deletions(path for path in missing if not seen.is_skipped(path))
     changes = comparison.result()
     return changes if with_modes else _without_modes(changes)
+
+
+@contextmanager
+def _advise_for_directory() -> Iterator[None]:
+    """Replace the hint of `WorktreeTooLarge`, which is for a task."""
+    try:
+        yield
+    except WorktreeTooLarge as error:
+        raise error.with_hint(_TOO_LARGE_HINT) from error
 
 
 def _without_modes(changes: Changes) -> Changes:

@@ -44,19 +44,27 @@ def _is_repository(path: Path, *, bare: bool = True) -> bool:
     return (path / ".git").exists() or (bare and (path / "HEAD").exists())
 
 
+def find_local_problem(path: Path) -> tuple[str, str] | None:
+    """Why a path is no repository that can be cloned, and what to do; None for one. Raises: OSError."""
+    hint = "Name the directory that contains .git, or a bare clone."
+    if not path.is_dir():
+        return (f"{path} is not a directory" if path.exists() else f"There is no directory {path}"), hint
+    if _is_repository(path):
+        return None
+    return (
+        f"{path} is not a git repository",
+        f"{hint} A directory of files becomes one: git init, git add --all, git commit.",
+    )
+
+
 def require_local_repository(remote: Remote) -> None:
     """Accepts every remote on the network. Raises: `remote_not_found` for a local path without a repository."""
     path = local_path_of(remote)
     if path is None:
         return
-    hint = "Name the directory that contains .git, or a bare clone."
     try:
-        found = path.is_dir()
-        brief = "" if found else f"There is no directory {path}"
-        if found and not _is_repository(path):
-            brief = f"{path} is not a git repository"
-            hint += " A directory of files becomes one: git init, git add --all, git commit."
+        problem = find_local_problem(path)
     except OSError as error:
-        brief = f"{path} cannot be read: {error.strerror}"
-    if brief:
-        raise SandboxError(ErrorCode.REMOTE_NOT_FOUND, brief, hint=hint)
+        problem = f"{path} cannot be read: {error.strerror}", "Name a directory that you can read."
+    if problem:
+        raise SandboxError(ErrorCode.REMOTE_NOT_FOUND, problem[0], hint=problem[1])

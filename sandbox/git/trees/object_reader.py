@@ -150,7 +150,7 @@ class _CatFile:
     ) -> list[bytes | None]:
         large = next((info for info in infos if info and info.kind == kind and info.size > most), None)
         if large is not None:
-            raise too_large_error(f"an object of {large.size} bytes")
+            raise too_large_error(f"an object has {large.size} bytes, and may have {most}")
         readable = [oid for oid, info in zip(oids, infos, strict=True) if info and info.kind == kind]
         self._send("".join(f"contents {oid}\n" for oid in readable))
         read = {oid: self._read_content(oid) for oid in readable}

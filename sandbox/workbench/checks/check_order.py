@@ -43,7 +43,7 @@ def order_checks(
         if name not in known:
             hint = f"The checks are defined by the profile '{profile.full_name}'; `sandbox check list TASK` shows them."
             hint += " Arguments for a part of a check stand after `--`." if len(check_ids) > 1 else ""
-            raise not_found_error("check", name, known, hint)
+            raise not_found_error("check", name, known, hint, in_order=True)
     if not check_ids:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,

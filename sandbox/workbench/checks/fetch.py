@@ -115,8 +115,9 @@ class Fetched:
     def _suggest_setting(self, access: EgressAccess, layer: str) -> str:
         if access.refused is EgressRefusal.ADDRESS_NOT_ALLOWED:
             return (
-                f"{access.host} has an address inside this network. If that is a mirror of yours, write into the "
-                f'config.toml of the home: [registries] {layer} = ["{self.index}"] (docs/dependencies.md).'
+                f"{access.host} has an address inside this network. If that is a mirror of yours, make this the first "
+                f'line of config.toml in the home: `registries.{layer} = ["{self.index}"]`. If the file has a table '
+                "[registries], write it there, without `registries.` (docs/dependencies.md)."
             )
         if access.refused in _LIMITS_REACHED:
             return "The fetch reached its limit of connections, bytes or time (docs/dependencies.md, What is refused)."

@@ -27,12 +27,13 @@ def complete_repo_id(home: Home, remotes: RemoteConnector, name: str) -> str:
         return name
     if _PLACE.match(name):
         return _find_by_place(known, remotes, name)
-    found = [repository.id for repository in known if _fits(repository, name.lower())]
+    found = [repository for repository in known if _fits(repository, name.lower())]
     if not found and "-" in name.rstrip("-"):  # more than the host, which names no repository
-        found = [repository.id for repository in known if repository.id.startswith(name)]
+        found = [repository for repository in known if repository.id.startswith(name)]
     if len(found) > 1:
-        raise ambiguous_error(f"'{name[:100]}' fits {len(found)} repositories", found, "Give more of the id.")
-    return found[0] if found else name
+        fitting = [f"{repository.id}  {repository.remote_url}" for repository in found]
+        raise ambiguous_error(f"'{name[:100]}' fits {len(found)} repositories", fitting, "Give more of the id.")
+    return found[0].id if found else name
 
 
 def _fits(repository: Repository, name: str) -> bool:

@@ -21,7 +21,7 @@ from sandbox.git.cache_clones import (
     resolve_commit,
 )
 from sandbox.git.entries import TreeEntry
-from sandbox.git.local.local_remotes import local_path_of
+from sandbox.git.local.local_remotes import find_local_problem, local_path_of
 from sandbox.git.objects import peel, tree_of
 from sandbox.git.partial import fetch_missing_blobs, is_partial, list_missing_blobs
 from sandbox.git.partial import materialize as fetch_remaining
@@ -61,17 +61,16 @@ _ResultT = TypeVar("_ResultT")
 def locate(remotes: RemoteConnector, url: str) -> str:
     """The URL of the repository that contains a directory of this host; any other URL unchanged.
 
-    Raises: `invalid_input` for a path where nothing is.
+    Raises: `invalid_input` for a path of this host that is no repository, nor in one.
     """
-    path = local_path_of(remotes.parse(url))
-    with suppress(OSError):
-        if path and not path.exists():
-            raise SandboxError(
-                ErrorCode.INVALID_INPUT,
-                f"There is no directory {path}",
-                hint="Name a directory of a git repository, or the URL of one.",
-            )
-    return find_repository_url(remotes, url)
+    found = find_repository_url(remotes, url)
+    path = local_path_of(remotes.parse(found))
+    problem = None
+    with suppress(OSError):  # a directory that cannot be read is told when it is cloned
+        problem = path and find_local_problem(path)
+    if problem:
+        raise SandboxError(ErrorCode.INVALID_INPUT, problem[0], hint=problem[1])
+    return found
 
 
 def clone(services: Services, url: str, *, partial: bool = False) -> CloneResult:

@@ -184,7 +184,7 @@ def _find_snapshot(git: Git, task: Task, snapshot_id: str) -> _SnapshotOnHead:
     known = {kept.snapshot.id: kept for kept in _read_snapshots(git, task.id)}
     if snapshot_id not in known:
         hint = f"`sandbox task snapshots {task.id}` shows all; `head` and `base` name the task's commits."
-        raise not_found_error("snapshot", snapshot_id, known, hint)
+        raise not_found_error("snapshot", snapshot_id, reversed(known), hint, in_order=True)
     return known[snapshot_id]
 
 

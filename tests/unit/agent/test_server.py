@@ -18,7 +18,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from sandbox.agent import prompt, resources
+from sandbox.agent import approval, permission, prompt, resources
 from sandbox.agent.agent import Agent
 from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES, _read_journal
 from sandbox.agent.results import failure, success
@@ -375,6 +375,35 @@ def test_a_task_is_named_by_the_beginning_of_its_id_and_the_question_has_all_of_
         assert (found.task_id, whole in "\n".join(found.question)) == (whole, True)
         desk.workbench.answer_approval(again["id"], approved=True, by="a person")
         assert (await ok(client, "space_repo_close_task", task_id=whole))["task"]["status"] == "closed"
+
+    talk(agent_of(desk, approvals="policy"), session)
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [("space_repo_create_task", {"prompt": "p", "profile": "generic"}), ("space_repo_prepare", {})],
+    ids=["create_task", "prepare"],
+)
+def test_a_repository_is_named_without_its_host_and_the_question_has_its_whole_id(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tool: str, given: dict[str, Any]
+) -> None:
+    name = desk.workbench.repository(desk.repo_id).name
+    assert name != desk.repo_id, "void"
+    for module in (approval, permission):
+        monkeypatch.setattr(module, "find_exemption", lambda *_: None)  # as with packages that were not fetched
+
+    async def session(client: Client) -> None:
+        whole = await failed(client, tool, repo_id=desk.repo_id, **given)
+        brief = await failed(client, tool, repo_id=name, **given)
+        assert (brief["code"], brief["data"]) == ("approval_required", whole["data"])
+        found = desk.workbench.approval(brief["data"]["approval_id"])
+        assert (found.repo_id, json.loads(found.arguments)["repo_id"]) == (desk.repo_id, desk.repo_id)
+        desk.workbench.answer_approval(found.id, approved=False, by="a person")
+        ahead = {"tool": tool, "arguments": {"repo_id": name, **given}}
+        denied = await failed(client, "space_agent_request_tool_approval", **ahead)
+        assert denied["code"] == "approval_denied", "it is the same call"
+        other = await failed(client, tool, repo_id="other", **given)
+        assert (other["code"], "'other'" in other["brief"]) == ("not_found", True)
 
     talk(agent_of(desk, approvals="policy"), session)
 

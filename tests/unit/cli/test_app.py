@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import sandbox
 from sandbox.agent.tools import Preset
 from sandbox.cli import main
 from sandbox.cli.app import cli
-from sandbox.cli.misuse import ELSEWHERE
+from sandbox.cli.misuse import _OPTIONS, _SYNONYMS, ELSEWHERE
 from sandbox.cli.verdicts import ordinal
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Repository
@@ -152,7 +153,7 @@ def test_a_name_that_is_nearly_right_is_suggested(arguments: list[str], suggesti
 
 
 def test_a_directory_without_a_path_to_it_is_taken_for_one(
-    upstream: Upstream, command: Command, monkeypatch: pytest.MonkeyPatch
+    upstream: Upstream, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     upstream.write("folder/f")
     upstream.commit()
@@ -162,6 +163,10 @@ def test_a_directory_without_a_path_to_it_is_taken_for_one(
     assert (code, json.loads(out)["repository"]["name"]) == (0, upstream.root.name), err
     assert "folder is inside" in err
     assert command("repo", "clone", "other")[0] == 2
+    (tmp_path / "files").mkdir()
+    for name in (str(tmp_path / "files"), os.path.relpath(tmp_path / "files")):
+        code, _, err = command("repo", "clone", name)
+        assert (code, f" {tmp_path / 'files'} is not a git repository" in err) == (2, True), err
     assert command("repo", "clone", "--", "-x")[0] == 2, "what may be an option is none"
 
 
@@ -180,6 +185,21 @@ def test_a_directory_without_a_path_to_it_is_taken_for_one(
         ("mcp config", "Choose from: claude, cursor"),
         ("check run - test --folow", "Did you mean: --follow?"),
         ("list --bz", "No such option '--bz'.\n"),
+        ("pr create", "Did you mean `sandbox pr open`?"),
+        ("pr list", "Did you mean `sandbox pr status`?"),
+        ("file list", "`sandbox file search TASK --glob '*'`"),
+        ("file cat x", "Did you mean `sandbox file read`?"),
+        ("task start", "'start'.\nhint  Did you mean `sandbox task create`?"),
+        ("task rm x", "Did you mean `sandbox task close`?"),
+        ("repo add x", "Did you mean `sandbox repo clone`?"),
+        ("check test", "Did you mean `sandbox check run`?"),
+        ("receipt list", "'list'.\nhint  See: sandbox receipt --help"),
+        ("test", "`sandbox check run` for a check of a task, `sandbox run` for a repository"),
+        ("help", "`sandbox --help`"),
+        ("ls", "Did you mean `sandbox list`?"),
+        ("rm", "Did you mean `sandbox task close`?"),
+        ("run . --branch x", "Did you mean: --ref?"),
+        ("pr open - --description x", "Did you mean: --body?"),
     ],
     ids=lambda value: value.replace(" ", "_"),
 )
@@ -187,6 +207,15 @@ def test_a_first_guess_is_answered_with_what_to_write(arguments: str, advice: st
     code, out, err = command(*arguments.split())
     assert (code, out) == (2, "")
     assert advice in err
+
+
+def test_each_command_and_option_that_is_said_to_be_meant_exists() -> None:
+    groups = [cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli))]
+    inner = [list(group.commands.values()) for group in groups if isinstance(group, click.Group)]
+    commands = [*filter(None, groups), *chain.from_iterable(inner)]
+    assert {one for _, meant in _SYNONYMS for one in meant} <= {command.name for command in commands}
+    options = {option for command in commands for parameter in command.params for option in parameter.opts}
+    assert set(chain.from_iterable(_OPTIONS.values())) <= options
 
 
 def test_commands_that_stand_elsewhere_are_not_at_the_top() -> None:
@@ -456,6 +485,9 @@ def test_presets_of_tools_are_named_short_or_as_the_table_of_tools_does() -> Non
 
 def test_the_version_is_told(command: Command) -> None:
     assert command("--version") == (0, f"sandbox, version {sandbox.__version__}\n", "")
+    for arguments in (("--version", "--json"), ("--json", "--version")):
+        code, out, err = command(*arguments)
+        assert (code, json.loads(out), err) == (0, {"version": sandbox.__version__}, "")
 
 
 def test_importing_the_package_loads_nothing_and_unknown_names_are_unknown() -> None:

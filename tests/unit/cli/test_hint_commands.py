@@ -17,12 +17,17 @@ _COMMAND = re.compile(r"`sandbox ([a-z][^`]*)`")
 
 def find_commands() -> Iterator[tuple[str, str]]:
     """Module and the words after `sandbox`; what is filled in is X."""
+    for path, text in read_source_texts("`sandbox "):
+        for words in _COMMAND.findall(text):
+            yield path, words
+
+
+def read_source_texts(word: str) -> Iterator[tuple[str, str]]:
+    """Name of a module and a text of it, of the modules that have `word`; what is filled in is X."""
     for path in Path(sandbox.__file__).parent.rglob("*.py"):
         source = path.read_text(encoding="utf-8")
-        if "`sandbox " not in source:
-            continue
-        for node in ast.walk(ast.parse(source)):
-            for text in _COMMAND.findall(_text_of(node)):
+        for node in ast.walk(ast.parse(source)) if word in source else ():
+            if text := _text_of(node):
                 yield path.name, text
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.engine.user_maps import find_first_ids, require_known_users, require_no_host_root
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.policy.container import UserIds
+from sandbox.policy.container import UserIds, read_operator_container_policy
 from tests.unit.test_capabilities import INFO, engine
 
 ORDINARY = UserIds()
@@ -66,7 +66,7 @@ def test_a_rootless_engine_that_cannot_be_used_is_refused(
 @pytest.mark.parametrize(
     ("info", "users", "hint"),
     [
-        (of("name=userns"), ORDINARY, "[users] mapped = true, first = 133000, count = 32000"),
+        (of("name=userns"), ORDINARY, "`users = { mapped = true, first = 133000, count = 32000 }`"),
         (of("name=userns"), UserIds(first=133_000, count=100), "mapped = true"),
         (of("name=userns"), UserIds(first=100_000, count=100, mapped=True), "first = 133000"),  # the guests' root
         (of("name=userns"), UserIds(first=100_001, count=65_536, mapped=True), "first = 133000"),  # beyond the range
@@ -80,6 +80,15 @@ def test_what_cannot_be_used_is_refused_with_the_remedy(info: dict[str, Any], us
     with pytest.raises(SandboxError) as caught:
         require_known_users(engine(info), users)
     assert (caught.value.code, hint in caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, True), caught.value.hint
+
+
+def test_the_line_of_the_remedy_can_be_pasted_above_the_tables_of_a_policy(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError) as caught:
+        find_first_ids(of("name=userns"), ORDINARY, (0, 0))
+    path = tmp_path / "container.toml"
+    path.write_text(caught.value.hint.split("`")[1] + "\n[ceiling]\ncpus = 2.0\n")
+    own = read_operator_container_policy(path)
+    assert (UserIds.model_validate(own["users"]), own["ceiling"]) == (MAPPED, {"cpus": 2.0})
 
 
 def test_the_facts_of_an_engine_that_can_be_used_are_returned() -> None:

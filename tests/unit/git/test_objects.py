@@ -61,7 +61,7 @@ def test_list_tree_of_what_is_no_tree_is_not_found(upstream: Upstream) -> None:
     [
         (TreeBudget(files=2), "more than 2 files"),
         (TreeBudget(total_bytes=11), "or 11 bytes"),
-        (TreeBudget(blob_bytes=9), "a file of 10 bytes"),
+        (TreeBudget(blob_bytes=9), "'a\N{SYMBOL FOR NEWLINE}' has 10 bytes, and a file may have 9"),
         (TreeBudget(depth=3), "deeper than 3"),
     ],
     ids=["files", "bytes", "blob", "depth"],
@@ -69,11 +69,12 @@ def test_list_tree_of_what_is_no_tree_is_not_found(upstream: Upstream) -> None:
 def test_a_tree_over_its_budget_is_refused_and_one_at_it_is_not(
     upstream: Upstream, budget: TreeBudget, words: str
 ) -> None:
-    files = {b"a": (REGULAR, b"x" * 10), b"b": (REGULAR, b"x"), b"c/d/e/f": (REGULAR, b"x")}
+    files = {b"a\n": (REGULAR, b"x" * 10), b"b": (REGULAR, b"x"), b"c/d/e/f": (REGULAR, b"x")}
     tree, git = written(upstream, files), Git(upstream.git_dir)
     with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
         objects.list_tree(git, tree, budget)
     assert words in caught.value.brief
+    assert "Git LFS" in caught.value.hint
     assert len(objects.list_tree(git, tree, TreeBudget(files=3, total_bytes=12, blob_bytes=10, depth=4))) == 3
 
 

@@ -410,6 +410,18 @@ def test_tasks_come_oldest_first_and_a_damaged_one_is_skipped(home: Home) -> Non
         find_task(home, damaged)
 
 
+def test_an_unknown_task_is_answered_with_the_newest_open_ones_and_the_number_of_the_others(home: Home) -> None:
+    ids = [f"task-{digit * 8}-8d8e-4b1e-9d2c-1234567890ab" for digit in "fedcba98"]
+    states = dict.fromkeys(ids[5:], TaskStatus.CLOSED) | {ids[0]: TaskStatus.SPARE}
+    for day, task_id in enumerate(ids, 1):
+        save_task(home, task(task_id, created_at=NOW.replace(day=day), status=states.get(task_id, TaskStatus.WORKING)))
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        find_task(home, "zzz")
+    newest = [*reversed(ids[1:5]), ids[7]]
+    assert caught.value.details == f"Known: {', '.join(newest)}, and 2 more."
+    assert "with --all also closed ones" in caught.value.hint
+
+
 def test_a_line_of_a_task_says_what_its_record_says(home: Home) -> None:
     saved = save_task(home, task(prompt="\u00e9\n\x1b[31m", closed_at=NOW, status=TaskStatus.CLOSED))
     (line,) = list_task_rows(home)

@@ -14,6 +14,7 @@ from sandbox.models import ChosenSettings, UncommittedChanges
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks.directory_tree import build_directory_tree
 from sandbox.workbench.repositories.clone import update_cache
+from sandbox.workspaces.changes import CHANGED_BYTES
 from tests.unit.conftest import Upstream, refused
 
 
@@ -124,3 +125,15 @@ def test_a_bare_repository_has_no_uncommitted_changes(project: Upstream, tmp_pat
     project.git("clone", "-q", "--bare", ".", str(tmp_path / "bare"))
     with refused(ErrorCode.INVALID_INPUT):
         build(Upstream(tmp_path / "bare"), tmp_path / "home")
+
+
+def test_a_file_that_is_too_large_is_named_with_the_limit_and_what_a_person_can_do(
+    project: Upstream, tmp_path: Path
+) -> None:
+    with (project.root / "d" / "huge.bin").open("wb") as file:
+        file.truncate(CHANGED_BYTES + 1)
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+        build(project, tmp_path / "home")
+    assert f"'d/huge.bin' has {CHANGED_BYTES + 1} bytes, and a file may have {CHANGED_BYTES}" in caught.value.brief
+    assert ".gitignore" in caught.value.hint
+    assert "sandbox task" not in caught.value.hint

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.config import RegistrySettings
+from sandbox.config import RegistrySettings, load_settings
 from sandbox.dependencies.layer_plan import ANSWER, MISMATCHES
 from sandbox.egress.client_settings import PUBLIC
 from sandbox.egress.registries import find_registries
@@ -136,11 +136,15 @@ def test_the_proxy_knows_better_than_the_fetch_why_no_registry_answered(status: 
         Fetched(ended(Verdict.FAILED), tmp_path, (access(EgressRefusal.CONNECT_FAILED),)).require_success("node")
 
 
-def test_a_registry_inside_the_network_is_answered_with_the_line_that_allows_it() -> None:
+@pytest.mark.parametrize("rest", ["", '[remotes]\nallow_file = true\n[profiles.make]\nimage = "x"\n'])
+def test_a_registry_inside_the_network_is_answered_with_a_line_that_can_be_pasted(rest: str, tmp_path: Path) -> None:
     run, refused = ended(Verdict.FAILED), (access(EgressRefusal.ADDRESS_NOT_ALLOWED),)
     with pytest.raises(SandboxError) as raised:
         Fetched(run, Path(), refused, "https://a.example/simple").require_success("python")
-    assert '[registries] python = ["https://a.example/simple"]' in raised.value.hint
+    line = raised.value.hint.split("`")[1]
+    (tmp_path / "config.toml").write_text(f"{line}\n{rest}")
+    settings = load_settings(tmp_path, {})
+    assert (settings.registries.python, settings.remotes.allow_file) == (("https://a.example/simple",), bool(rest))
 
 
 @pytest.mark.parametrize(("reason", "says"), [("too_many_bytes", True), ("not_allowed", False)])

@@ -56,10 +56,11 @@ def test_the_end_of_an_id_owner_and_name_or_the_url_is_enough(desk: Desk, name: 
     assert desk.workbench.repository(name).id == f"github.com-{found}"
 
 
-def test_several_repositories_are_named(desk: Desk) -> None:
+def test_several_repositories_are_named_with_their_remotes(desk: Desk) -> None:
     with refused(ErrorCode.INVALID_INPUT) as caught:
         desk.workbench.repository("click")
-    assert caught.value.details == "github.com-x-click\ngithub.com-y-click"
+    lines = [f"github.com-{owner}-click  https://github.com/{owner}/click" for owner in ("x", "y")]
+    assert caught.value.details == "\n".join(lines)
 
 
 @pytest.mark.parametrize("name", ["tool", "", "oolz", "ytoolz-toolz", "https", "-", "github.com", "github.com-"])
@@ -82,7 +83,19 @@ def test_a_directory_that_is_not_registered_says_how_to_add_it(desk: Desk, tmp_p
     assert f"`sandbox repo clone {tmp_path}`" in caught.value.hint
 
 
-def test_a_path_where_nothing_is_is_an_input_error(desk: Desk, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "brief"),
+    [
+        ("nothing", "There is no directory {}"),
+        ("file", "{} is not a directory"),
+        ("file/below", "There is no directory {}"),
+        ("folder", "{} is not a git repository"),
+    ],
+)
+def test_a_path_that_is_no_repository_is_an_input_error(desk: Desk, tmp_path: Path, name: str, brief: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
     with refused(ErrorCode.INVALID_INPUT) as caught:
-        desk.workbench.locate(str(tmp_path / "nothing"))
-    assert caught.value.brief == f"There is no directory {tmp_path / 'nothing'}"
+        desk.workbench.locate(str(tmp_path / name))
+    assert caught.value.brief == brief.format(tmp_path / name)
+    assert "Name the directory that contains .git" in caught.value.hint
