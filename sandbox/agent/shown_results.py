@@ -1,7 +1,8 @@
 """Turn the result or error of a use-case into JSON, for any protocol: safe to show, within a budget.
 
 Guest text stays in the fields that the models define. Control sequences and invisible characters in it are neutralised,
-except in the content of a file: an edit needs the exact text (`file_results`).
+except in the content of a file: an edit needs the exact text (`file_results`). Elsewhere CRLF is shown as a line break,
+except in texts that an agent compares or sends back: a diff, and a file with conflict markers.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from sandbox.agent.json_lines import neutralise_values
 from sandbox.agent.tool_hints import replace_commands
 from sandbox.agent.tools import Tool
 from sandbox.errors import SandboxError
-from sandbox.models import FileContent
-from sandbox.text import one_line
+from sandbox.models import Diff, FileContent, SyncResult
+from sandbox.text import neutralise_lines, one_line
 from sandbox.workbench import Workbench
 
 BUDGET_BYTES = 50 * 1024
@@ -68,6 +69,11 @@ def _show(result: BaseModel) -> dict[str, Any]:
         remark["remedy"] = replace_commands(remark["remedy"])
     if isinstance(shown, FileContent):
         document["content"] = shown.content
+    elif isinstance(shown, Diff):
+        document["text"] = neutralise_lines(shown.text)
+    elif isinstance(shown, SyncResult):
+        for conflict, entry in zip(shown.conflicts, document["conflicts"], strict=True):
+            entry["merged"] = conflict.merged and neutralise_lines(conflict.merged)
     return document
 
 
