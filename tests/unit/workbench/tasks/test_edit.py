@@ -325,6 +325,7 @@ def test_a_path_that_never_was_is_not_found_and_says_which_is_meant(work: Work) 
                 act(path)
             assert meant in caught.value.details, name
             assert caught.value.reason == "no_such_file"
+            assert name == "read" or "`expected_sha256` null" in caught.value.hint
             assert caught.value.data is not None
             assert meant in caught.value.data["did_you_mean"]
     assert not (work.root / "f.tx").exists()
@@ -335,6 +336,7 @@ def test_a_file_that_a_guest_removed_is_told_apart_from_one_that_never_was(work:
     with refused(ErrorCode.STALE_HASH) as caught:
         work.edit("one more", "x")
     assert caught.value.brief == "f.txt was deleted since you read it"
+    assert "`expected_sha256` null (`--expect absent`" in caught.value.hint, "an agent has to send null"
     assert (caught.value.reason, "not by an edit" in caught.value.details) == ("deleted", True)
     with refused(ErrorCode.NOT_FOUND) as caught:
         work.workbench.read_file(work.task_id, "f.txt")
