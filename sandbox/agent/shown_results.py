@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from sandbox.agent.file_results import file_result
+from sandbox.agent.file_results import end_cut_content, file_result
 from sandbox.agent.json_lines import neutralise_values
 from sandbox.agent.tool_hints import replace_commands
 from sandbox.agent.tools import Tool
@@ -40,9 +40,14 @@ def show_result(tool: Tool, result: BaseModel, budget_bytes: int = BUDGET_BYTES)
     """The result of a call, at most `budget_bytes` of JSON. A notice says what was left out and how to get it."""
     document = _show(result)
     text, omitted = _shorten(document, tool.cut_fields, budget_bytes - _NOTICE_BYTES)
+    if not omitted:
+        return ShownResult(document, text, "")
+    hint = tool.cut_hint
+    if isinstance(result, FileContent):
+        hint = end_cut_content(document)
+        text = _json(document)
     words = ", ".join(f"{count} of {field}" for field, count in omitted.items())
-    notice = f"Left out to keep the answer short: {words}. {tool.cut_hint}" if omitted else ""
-    return ShownResult(document, text, notice)
+    return ShownResult(document, text, f"Left out to keep the answer short: {words}. {hint}")
 
 
 def show_error(error: SandboxError, home: Path) -> str:

@@ -117,7 +117,8 @@ def _parse_range(start: int | None, end: int | None) -> LineRange:
 
 def _require_lines(path: str, lines: LineRange, total: int | None) -> None:
     if total is None:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} is not UTF-8 text, so it has no line ranges")
+        hint = "Without a range its start is returned as base64. A check can read all of it."
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} is not UTF-8 text, so it has no line ranges", hint=hint)
     if lines.first > max(total, 1):
         hint = "Read a range that starts within these lines."
         raise SandboxError(ErrorCode.INVALID_INPUT, f"{path} has only {total} lines", hint=hint)

@@ -83,8 +83,9 @@ def test_a_binary_file_is_base64_and_has_no_lines(bench: Bench) -> None:
     found = bench.read(b"\x89PNG\r\n\x00")
     assert (found.encoding, base64.b64decode(found.content)) == ("base64", b"\x89PNG\r\n\x00")
     assert shown(found)[1:] == (None, None, None, False)
-    with refused(ErrorCode.INVALID_INPUT):
+    with refused(ErrorCode.INVALID_INPUT) as caught:
         bench.read(b"\xff\n", 1, 1)
+    assert "Without a range" in caught.value.hint
 
 
 def test_line_ends_and_byte_order_marks_are_content(bench: Bench) -> None:
