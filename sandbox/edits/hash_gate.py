@@ -15,6 +15,8 @@ GATED_BYTES = 64 * 1024**2
 
 _NO_HASH = "`expected_sha256` null (`--expect absent` on the command line)"
 
+_TAKEN = "Choose another path, or read this file, then edit or delete it."
+
 
 class EditableFiles(Protocol):
     """The files that an edit reads and writes: those of a worktree, or those of a tree value, which is not on disk."""
@@ -123,12 +125,13 @@ class HashGate:
             raise (
                 _deletion_error(path, expected, who) if edit or absence.was_there else no_such_file_error(path, absence)
             )
+        is_new = expected is None
         raise SandboxError(
             ErrorCode.STALE_HASH,
-            f"{path} is not the version that you read",
+            f"There is a file {path} already" if is_new else f"{path} is not the version that you read",
             details=f"expected {expected or 'no file'}, current {state.sha256}\nlast changed by {who}",
-            hint="Read the file again and edit its current content.",
-            reason="exists" if expected is None else "changed",
+            hint=_TAKEN if is_new else "Read the file again and edit its current content.",
+            reason="exists" if is_new else "changed",
             data={"path": path, "expected_sha256": expected, "current_sha256": state.sha256},
         )
 

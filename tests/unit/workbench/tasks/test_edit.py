@@ -441,6 +441,20 @@ def test_a_rename_that_could_lose_or_reach_something_changes_nothing(
     assert not work.workbench.status(work.task_id).dirty
 
 
+def test_a_path_that_must_be_free_and_is_not_is_named_with_what_can_be_done(work: Work) -> None:
+    acts: tuple[Callable[[], object], ...] = (
+        lambda: work.workbench.rename_file(work.task_id, "f.txt", "w.txt", sha(F)),
+        lambda: work.write("w.txt", "x"),
+    )
+    for act in acts:
+        with refused(ErrorCode.STALE_HASH) as caught:
+            act()
+        error = caught.value
+        assert (error.brief, error.reason) == ("There is a file w.txt already", "exists")
+        assert "Choose another path" in error.hint
+    assert sha(WINDOWS) in error.details
+
+
 def test_a_file_that_changed_is_not_deleted(work: Work) -> None:
     work.edit("two\none more", "2")
     with refused(ErrorCode.STALE_HASH):
