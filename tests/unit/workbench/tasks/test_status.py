@@ -149,7 +149,7 @@ def test_a_100_mb_change_costs_no_text(desk: Desk) -> None:
     desk.write("run", b"#!/bin/bash\n", executable=True)
     found = desk.workbench.diff(desk.task.id)
     assert found.truncated
-    assert "Binary files a/f and b/f differ" in found.text
+    assert "Files a/f and b/f, too large to be compared line by line, differ" in found.text
     assert "+#!/bin/bash" in found.text
     assert len(found.text) < 2000
     assert [(f.path, f.additions) for f in found.files] == [("f", None), ("run", 1)]
