@@ -39,6 +39,21 @@ def one_line(text: str) -> str:
     return neutralise(text).replace("\n", "\N{SYMBOL FOR NEWLINE}")
 
 
+def neutralise_lines(text: str) -> str:
+    """Like `neutralise`, for text of which each line counts, as in a diff: a line stays one line and keeps its CRLF.
+
+    A terminal sequence that a line does not end hides no later line. A carriage return within a line is a symbol.
+    """
+    lines = text.split("\n")
+    return "\n".join(line if line.isascii() and line.isprintable() else _neutralise_line(line) for line in lines)
+
+
+def _neutralise_line(line: str) -> str:
+    body = line.removesuffix("\r")
+    shown = neutralise(body.replace("\r", "\N{SYMBOL FOR CARRIAGE RETURN}"))
+    return shown + line[len(body) :]
+
+
 def escape_invisible(text: str) -> str:
     """Text on one line for a user who decides about it: it is complete, and invisible characters are escaped.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
+from typing import Any
 
 from sandbox.agent.outputs import FileResult
 from sandbox.characters import EMOJI_SELECTORS, INVISIBLE, TAGS, char_class, describe_character
@@ -31,6 +32,28 @@ def file_result(found: FileContent) -> FileResult:
         encoded = base64.b64encode(found.content.encode("utf-8", "surrogateescape")).decode()
         fields.update(content=encoded, encoding="base64")
     return FileResult(**fields)
+
+
+def end_cut_content(document: dict[str, Any]) -> str:
+    """End the content of a file, which was cut anywhere, after a whole line if it has one, and correct `end_line`.
+
+    Changes the document of a `FileResult`. Returns how to read on, if it is possible.
+    """
+    content, is_base64 = document["content"], document["encoding"] == "base64"
+    content = content[: len(content) // 4 * 4] if is_base64 else content
+    document["content"] = content
+    if document["total_lines"] is None:
+        return "The file is not UTF-8 text, so it has no line ranges: no tool reads on. A check can read all of it."
+    raw = base64.b64decode(content) if is_base64 else content.encode("utf-8", "surrogatepass")
+    if lines := raw.count(b"\n"):
+        raw = raw[: raw.rfind(b"\n") + 1]
+        document["content"] = base64.b64encode(raw).decode() if is_base64 else raw.decode("utf-8", "surrogatepass")
+    document["end_line"] = last = (document["start_line"] or 1) + max(lines, 1) - 1
+    after = f"Read on with start_line {last + 1}." if last < document["total_lines"] else ""
+    if lines:
+        return after
+    long = f"Line {last} does not fit, and no tool reads on within it. A search shows text around a match."
+    return f"{long} {after}".rstrip()
 
 
 def _list_invisible(text: str, first_line: int) -> tuple[str, ...]:

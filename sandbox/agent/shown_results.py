@@ -1,7 +1,8 @@
 """Turn the result or error of a use-case into JSON, for any protocol: safe to show, within a budget.
 
 Guest text stays in the fields that the models define. Control sequences and invisible characters in it are neutralised,
-except in the content of a file: an edit needs the exact text (`file_results`).
+except in the content of a file: an edit needs the exact text (`file_results`). Elsewhere CRLF is shown as a line break,
+except in texts that an agent compares or sends back: a diff, and a file with conflict markers.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from sandbox.agent.file_results import file_result
+from sandbox.agent.file_results import end_cut_content, file_result
 from sandbox.agent.json_lines import neutralise_values
 from sandbox.agent.tool_hints import replace_commands
 from sandbox.agent.tools import Tool
 from sandbox.errors import SandboxError
-from sandbox.models import FileContent
-from sandbox.text import one_line
+from sandbox.models import Diff, FileContent, SyncResult
+from sandbox.text import neutralise_lines, one_line
 from sandbox.workbench import Workbench
 
 BUDGET_BYTES = 50 * 1024
@@ -39,9 +40,14 @@ def show_result(tool: Tool, result: BaseModel, budget_bytes: int = BUDGET_BYTES)
     """The result of a call, at most `budget_bytes` of JSON. A notice says what was left out and how to get it."""
     document = _show(result)
     text, omitted = _shorten(document, tool.cut_fields, budget_bytes - _NOTICE_BYTES)
+    if not omitted:
+        return ShownResult(document, text, "")
+    hint = tool.cut_hint
+    if isinstance(result, FileContent):
+        hint = end_cut_content(document)
+        text = _json(document)
     words = ", ".join(f"{count} of {field}" for field, count in omitted.items())
-    notice = f"Left out to keep the answer short: {words}. {tool.cut_hint}" if omitted else ""
-    return ShownResult(document, text, notice)
+    return ShownResult(document, text, f"Left out to keep the answer short: {words}. {hint}")
 
 
 def show_error(error: SandboxError, home: Path) -> str:
@@ -68,6 +74,11 @@ def _show(result: BaseModel) -> dict[str, Any]:
         remark["remedy"] = replace_commands(remark["remedy"])
     if isinstance(shown, FileContent):
         document["content"] = shown.content
+    elif isinstance(shown, Diff):
+        document["text"] = neutralise_lines(shown.text)
+    elif isinstance(shown, SyncResult):
+        for conflict, entry in zip(shown.conflicts, document["conflicts"], strict=True):
+            entry["merged"] = conflict.merged and neutralise_lines(conflict.merged)
     return document
 
 

@@ -346,7 +346,7 @@ _ROWS = (
         "space_repo_read_file", Preset.DISCOVER, _READ, inputs.ReadFileInput, outputs.FileResult,
         _read_file,
         "Read a file, or a range of its lines, with the sha256 that an edit needs.",
-        cut_fields=("content",), cut_hint="Read the rest with start_line and end_line.",
+        cut_fields=("content",),  # what helps depends on the file: `file_results.end_cut_content`
         journal=_NO_JOURNAL, command="file read",
     ),
     Tool(

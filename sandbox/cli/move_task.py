@@ -11,7 +11,7 @@ import click
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_pattern import lazy_pattern
-from sandbox.text import neutralise, one_line
+from sandbox.text import neutralise_lines, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ def _use_file(text: str, name: str) -> ConflictResolution:
     try:
         if path.stat().st_size > _FILE_BYTES:
             raise SandboxError(ErrorCode.INVALID_INPUT, f"{name} is larger than {_FILE_BYTES} bytes")
-        content = path.read_text(encoding="utf-8")
+        content = path.read_bytes().decode()  # `read_text` would make LF of CRLF
     except (OSError, UnicodeDecodeError) as error:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"{name} cannot be read as text", details=str(error)) from error
     return _parse_conflict(text, content=content)
@@ -106,7 +106,7 @@ def _show_conflicts(conflicts: Sequence[MergeConflict], *, with_text: bool) -> N
         sides = (side.blob if side else "-" for side in (conflict.ours, conflict.theirs))
         click.echo(f"{conflict.kind.value:<18} {one_line(conflict.path)}@{'..'.join(sides)}")
         if with_text and conflict.merged is not None:
-            click.echo(neutralise(conflict.merged))
+            click.echo(neutralise_lines(conflict.merged))
 
 
 @click.command()

@@ -19,7 +19,6 @@ else:  # loaded by a search: other commands on files are in one group with it
 _STOPPED = {
     "max_results": "there are more results: raise --max-results",
     "time": "the search timed out before it had read all files: raise --timeout",
-    "pattern": "the pattern takes too many steps on a line, so the search stopped there",
 }
 
 
@@ -66,8 +65,10 @@ def _summary(result: search_models.SearchResult) -> str:
         parts.append(f"{result.skipped.too_large} too large to search")
     if result.skipped.ignored:
         parts.append(f"{result.skipped.ignored} ignored files not searched")
-    if result.stopped_by is not None:
+    if result.stopped_by in _STOPPED:
         parts.append(_STOPPED[result.stopped_by])
+    if result.note:
+        parts.append(one_line(result.note))  # a worker of a cluster may have answered
     return "; ".join(parts)
 
 

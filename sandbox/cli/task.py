@@ -12,7 +12,7 @@ from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import describe_places, show_task, show_tasks
 from sandbox.cli.time_format import format_relative
 from sandbox.errors import SandboxError
-from sandbox.text import neutralise, one_line
+from sandbox.text import neutralise_lines, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -203,7 +203,7 @@ def diff(invocation: Invocation, task_id: str, against: str) -> None:
 
 
 def _show_diff(found: Diff) -> None:
-    click.echo(neutralise(found.text), nl=False)
+    click.echo(neutralise_lines(found.text), nl=False)
     for line in found.impact:
         note(f"note: {one_line(line)}")
     if found.truncated:

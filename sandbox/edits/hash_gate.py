@@ -13,6 +13,10 @@ from sandbox.policy.paths import RepoPath, parse_repo_path
 GATED_BYTES = 64 * 1024**2
 """Maximum total size of the files that one edit names: they are in memory at the same time."""
 
+_NO_HASH = "`expected_sha256` null (`--expect absent` on the command line)"
+
+_TAKEN = "Choose another path, or read this file, then edit or delete it."
+
 
 class EditableFiles(Protocol):
     """The files that an edit reads and writes: those of a worktree, or those of a tree value, which is not on disk."""
@@ -121,12 +125,13 @@ class HashGate:
             raise (
                 _deletion_error(path, expected, who) if edit or absence.was_there else no_such_file_error(path, absence)
             )
+        is_new = expected is None
         raise SandboxError(
             ErrorCode.STALE_HASH,
-            f"{path} is not the version that you read",
+            f"There is a file {path} already" if is_new else f"{path} is not the version that you read",
             details=f"expected {expected or 'no file'}, current {state.sha256}\nlast changed by {who}",
-            hint="Read the file again and edit its current content.",
-            reason="exists" if expected is None else "changed",
+            hint=_TAKEN if is_new else "Read the file again and edit its current content.",
+            reason="exists" if is_new else "changed",
             data={"path": path, "expected_sha256": expected, "current_sha256": state.sha256},
         )
 
@@ -136,7 +141,7 @@ def _deletion_error(path: RepoPath, expected: str | None, who: str) -> SandboxEr
         ErrorCode.STALE_HASH,
         f"{path} was deleted since you read it",
         details=f"expected {expected}, current no file\ndeleted by {who}",
-        hint="To create it again, write it without an expected hash.",
+        hint=f"To create it again, write it with {_NO_HASH}.",
         reason="deleted",
         data={"path": path, "expected_sha256": expected},
     )
@@ -149,7 +154,7 @@ def no_such_file_error(path: str, absence: Absence, hint: str = "") -> SandboxEr
         ErrorCode.NOT_FOUND,
         f"There is no file {path}",
         details="The task's last commit or an edit had this file; it was deleted since." if absence.was_there else near,
-        hint=hint or "To create a new file, write it without an expected hash.",
+        hint=hint or f"To create a new file, write it with {_NO_HASH}.",
         reason="deleted" if absence.was_there else NO_SUCH_FILE,
         data={"path": path, "did_you_mean": list(absence.near)},
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from sandbox.edits.hash_gate import rejection
+from sandbox.edits.line_ends import KEPT, has_only_crlf
 from sandbox.edits.near_miss import find_near
 from sandbox.edits.unified_diff import Hunk
 from sandbox.errors import ErrorCode, SandboxError
@@ -83,9 +84,8 @@ class _HunkPlacer:
         self._work = work
         lengths = map(len, content.split(b"\n"))
         self._starts = array("Q", accumulate(map((1).__add__, lengths), initial=0))[:-1]
-        ends = content.count(b"\r\n")
-        self._all_crlf = ends > 0 and ends == content.count(b"\n")
-        self._no_crlf = ends == 0
+        self._all_crlf = has_only_crlf(content)
+        self._no_crlf = b"\r\n" not in content
         self._crlf_patch = crlf
 
     def place(self, hunk: Hunk, number: int) -> tuple[_Replacement, list[str]]:
@@ -121,7 +121,7 @@ class _HunkPlacer:
         ends = sum(line.removesuffix(b"\n").endswith(b"\r") for line in lines)
         windows = ends > 0 and ends + lines.count(b"\n") == len(lines)  # tools strip the CR of an empty line
         if self._all_crlf and (windows or ends == 0):
-            return [(hunk, []), (_with_ends(hunk, b"\r\n"), ["CRLF line endings were kept, as in the file"])]
+            return [(hunk, []), (_with_ends(hunk, b"\r\n"), [KEPT])]
         if self._no_crlf and windows:
             dropped = (_with_ends(hunk, b"\n"), ["CRLF line endings of the patch were changed to LF"])
             return [dropped] if self._crlf_patch else [(hunk, []), dropped]

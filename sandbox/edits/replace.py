@@ -7,6 +7,7 @@ from itertools import islice
 
 from sandbox.edits.binary_patches import too_large_error
 from sandbox.edits.hash_gate import ABSENT, Edit, EditOutcome, FileState, HashGate, rejection
+from sandbox.edits.line_ends import match_line_ends
 from sandbox.edits.near_miss import NearMiss, find_near
 from sandbox.edits.patch_paths import require_no_overlap
 from sandbox.errors import ErrorCode, SandboxError
@@ -18,7 +19,7 @@ _MAX_SHOWN = 10
 
 
 def replace_text(gate: HashGate, path: str, old: bytes, new: bytes, expected: str) -> EditOutcome:
-    """Replace the only occurrence of `old`.
+    """Replace the only occurrence of `old`. Both texts get the line endings of the file (`line_ends`).
 
     Raises: `patch_rejected` with the lines of all occurrences or of similar text; `stale_hash`, `not_found`.
     """
@@ -26,11 +27,12 @@ def replace_text(gate: HashGate, path: str, old: bytes, new: bytes, expected: st
         raise SandboxError(ErrorCode.INVALID_INPUT, "The text to replace is empty or the same as the new text")
     checked, before = gate.check_state(path, expected)
     content = before.content or b""
+    old, new, adjusted = match_line_ends(content, old, new)
     places = list(islice(_occurrences(content, old), _MAX_COUNTED))
     if len(places) != 1:
         raise _not_unique_error(checked, content, old, places)
     after = content[: places[0]] + new + content[places[0] + len(old) :]
-    return EditOutcome((Edit(checked, before, _state(after, executable=before.executable)),))
+    return EditOutcome((Edit(checked, before, _state(after, executable=before.executable)),), adjusted)
 
 
 def replace_file(

@@ -35,9 +35,10 @@ _FOREIGN = {
     b"GIT binary patch": "Binary content without a file header",
     b"Binary files ": "The patch says only that a binary file differs",
 }
+_NAMED_START, _NAMED_END = b"Files ", b" differ"  # of `diff -q`, and of our diffs about files that are too large
 _KINDS = {first: first for first in (b" ", b"+", b"-", b"\\")} | {b"": b" ", b"\r": b" "}
 """The kind of a hunk's line, by its first byte. Many tools strip the blank of an empty line."""
-_SIGNIFICANT = frozenset(first[:1] for first in (b"diff", b"--", b"+", b"@@", b"```", *_FOREIGN))
+_SIGNIFICANT = frozenset(first[:1] for first in (b"diff", b"--", b"+", b"@@", b"```", _NAMED_START, *_FOREIGN))
 _VERSION = re.compile(rb"\d+\.\d+")
 
 
@@ -114,6 +115,8 @@ class _Parser:
         for start, what in _FOREIGN.items():
             if line.startswith(start):
                 raise self._error_at(what, hint="Send a unified diff, as from `git diff --binary`.")
+        if line.startswith(_NAMED_START) and line.endswith(_NAMED_END):
+            raise self._error_at("The patch says only that a file differs", hint="Send a unified diff of its lines.")
         if line.startswith(b"@@"):
             raise self._error_at("A hunk has no file: '--- a/PATH' and '+++ b/PATH' must come before it")
         if line.startswith(b"```") or line in {b"-- ", b"--"}:

@@ -7,6 +7,7 @@ large is bounded before git reads it: `plan_diff` decides from object sizes whic
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
@@ -14,12 +15,18 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import RawChange
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_pattern import lazy_pattern
 
 _FIXED_OPTIONS = ("-r", "--no-ext-diff", "--no-textconv", "--submodule=short")
 _NULL_OID_DIGITS = {"0"}
 _ALL_PARTS = ("--raw", "--numstat", "-p")
 _SIDE_BYTES = 8 * 1024**2  # a larger file that exists on one side only is not given to git
 _LISTED_BYTES = 256  # of a changed leaf without its path: two modes and ids of up to 64 digits, status, line counts
+_BINARY_FILES = lazy_pattern(
+    rb"^(?P<index>index (?P<oids>[0-9a-f]{40,64}\.\.[0-9a-f]{40,64})(?: [0-7]{6})?\n)"
+    rb"Binary files (?P<names>.+) differ$",
+    re.MULTILINE,
+)
 _NAMES_BYTES = 64 * 1024  # of such files, as arguments of git
 
 
@@ -27,8 +34,8 @@ _NAMES_BYTES = 64 * 1024  # of such files, as arguments of git
 class DiffLimits:
     """How much one diff compares and returns."""
 
-    file_bytes: int = 1024**2  # if one side is larger, the file is shown as binary and its lines are not compared
-    compared_bytes: int = 16 * 1024**2  # both sides of all files; reached: the largest files are shown as binary
+    file_bytes: int = 1024**2  # if one side is larger, the file is only named and its lines are not compared
+    compared_bytes: int = 16 * 1024**2  # both sides of all files; reached: the largest files are only named
     text_bytes: int = 1024**2  # reached: the text is cut at the end of a line
     renames: int = 400  # with more added or deleted files, only exact renames are found
     deadline_s: float = 30.0  # of each git command; reached: `timeout`
@@ -115,8 +122,25 @@ def compare_trees(
         renamed, counts, text = _compare_with_large_sides(git, trees, sizes, chosen, limits)
     else:
         renamed, counts, text = _parse_diff(_run_diff(git, trees, chosen, limits, _ALL_PARTS))
+    text = _name_large_files(text, sizes, chosen.line_bytes)
     shown = cut_at_line_end(text, limits.text_bytes)
     return TreeDiff(tuple(renamed), counts, shown, complete=chosen.complete and len(shown) == len(text))
+
+
+def _name_large_files(text: bytes, sizes: Mapping[str, int], line_bytes: int) -> bytes:
+    """The text of git with other words for files that it only took for binary because of their size. Pure.
+
+    No line of a guest begins so. git refuses to apply "Files ... differ" as it refuses its own words; after others it
+    would make an empty file.
+    """
+
+    def describe(found: re.Match[bytes]) -> bytes:
+        largest = max(sizes.get(oid.decode(), 0) for oid in found["oids"].split(b".."))
+        if largest <= line_bytes:
+            return found[0]
+        return b"%bFiles %b, too large to be compared line by line, differ" % (found["index"], found["names"])
+
+    return _BINARY_FILES.sub(describe, text)
 
 
 def _is_large_side(change: RawChange, sizes: Mapping[str, int]) -> bool:

@@ -38,7 +38,8 @@ class SearchSkipped(Model):
 
 class SearchResult(Model):
     """Hits in the order of paths and lines. `files`: all paths with a match, including binary files, or all that match
-    a glob without a pattern. `truncated`: there may be more, because of `stopped_by`.
+    a glob without a pattern. `truncated`: there may be more, because of `stopped_by`. `note`: why there are no hits, or
+    no more.
     """
 
     hits: tuple[SearchHit, ...]
@@ -46,3 +47,4 @@ class SearchResult(Model):
     truncated: bool
     stopped_by: Literal["max_results", "time", "pattern"] | None
     skipped: SearchSkipped
+    note: str = ""

@@ -24,6 +24,7 @@ RESERVED_PREFIX = b".sandbox-write-"
 
 MAX_PATH_BYTES = 4095
 MAX_COMPONENT_BYTES = 255
+_MAX_SUGGESTED = 200  # characters; as much of a refused path is shown
 _PERCENT = lazy_pattern(r"%(?=[0-9A-Fa-f]{2})")
 _ESCAPE = lazy_pattern(r"%([0-9A-Fa-f]{2})")
 _SHORT_DOTGIT = lazy_pattern(r"^git~[0-9]+$")
@@ -62,7 +63,7 @@ def parse_repo_path(text: str) -> RepoPath:
     if len(raw) > MAX_PATH_BYTES:
         raise refused_path_error(text[:80] + "...", "length", f"a path has at most {MAX_PATH_BYTES} bytes")
     if text.startswith(("/", "~")) or re.match(r"^[A-Za-z]:", text):
-        raise refused_path_error(text, "absolute", "a path is relative to the repository")
+        raise refused_path_error(text, "absolute", "a path is relative to the repository", _suggest(text))
     for component in raw.split(b"/"):
         _require_safe_component(text, component)
     return RepoPath(show_path(raw))
@@ -70,7 +71,7 @@ def parse_repo_path(text: str) -> RepoPath:
 
 def _require_safe_component(text: str, component: bytes) -> None:
     if component in {b"", b".", b".."}:
-        raise refused_path_error(text, "traversal", "a path has no empty, '.' or '..' component")
+        raise refused_path_error(text, "traversal", "a path has no empty, '.' or '..' component", _suggest(text))
     if len(component) > MAX_COMPONENT_BYTES:
         raise refused_path_error(text[:80] + "...", "length", f"a name has at most {MAX_COMPONENT_BYTES} bytes")
     if any(byte < 0x20 or byte == 0x7F for byte in component):
@@ -79,6 +80,17 @@ def _require_safe_component(text: str, component: bytes) -> None:
         raise refused_path_error(text, "backslash", "a path has no backslash")
     if is_dotgit(component):
         raise refused_path_error(text, "dotgit", "a path may not name .git, in any spelling")
+
+
+def _suggest(text: str) -> str:
+    """The hint for a path with empty or '.' components: the same without them, if that is valid."""
+    meant = "/".join(component for component in text.split("/") if component not in {"", "."})
+    if meant == text or len(meant) > _MAX_SUGGESTED:
+        return LISTED_PATH_HINT
+    try:
+        return f"Write it from the root of the repository: {parse_repo_path(meant)}"
+    except SandboxError:
+        return LISTED_PATH_HINT
 
 
 def is_dotgit(component: bytes) -> bool:
@@ -132,3 +144,10 @@ def refused_path_error(path: str, rule: str, why: str, hint: str = LISTED_PATH_H
     """Build the error for a refused path: `unsafe_path`; `reason` is the rule's name."""
     brief = f"Path refused by rule '{rule}': {why}"
     return SandboxError(ErrorCode.UNSAFE_PATH, brief, details=path[:200], hint=hint, reason=rule)
+
+
+def link_error(path: str, target: bytes) -> SandboxError:
+    """Build the error for a path at which there is a symbolic link: `unsafe_path`, rule `link`, with its target."""
+    shown = show_path(target)[:_MAX_SUGGESTED]
+    name = f"'{shown}'" if shown.isprintable() else ascii(shown)  # a guest may have chosen it
+    return refused_path_error(path, "link", f"it is a symbolic link to {name}, which is not followed")

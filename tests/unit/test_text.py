@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.characters import INVISIBLE
-from sandbox.text import DisplayDecoder, decode_for_display, escape_invisible, escape_path, neutralise, one_line
+from sandbox.text import (
+    DisplayDecoder,
+    decode_for_display,
+    escape_invisible,
+    escape_path,
+    neutralise,
+    neutralise_lines,
+    one_line,
+)
 
 INVISIBLE_TEXT = st.text(st.sampled_from([*map(chr, sorted(INVISIBLE)), *"ab\n\\"]), max_size=12)
 
@@ -50,3 +58,18 @@ def test_s13_a_path_in_a_question_shows_which_characters_only_look_like_dots_and
     assert escape_path("\u2024\u2024/a\u2215b/\uff0egit") == "\\u{2024}\\u{2024}/a\\u{2215}b/\\u{ff0e}git"
     assert escape_path("docs/\u4e2d.md") == "docs/\u4e2d.md"
     assert escape_invisible("one\u2026 two\u3002") == "one\u2026 two\u3002", "in prose they are ordinary"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("-a\r\n+a\n", "-a\r\n+a\n"),
+        ("+a\r-b\n", "+a\u240d-b\n"),
+        ("+a\r\r\n\r", "+a\u240d\r\n\r"),
+        ("+\x1b]0;a\n+evil()\n+\x07b\n", "+\n+evil()\n+\ufffdb\n"),
+        ("+\u200b\U000e0100\x1b[31mred\t\n", "+\\u200b\\ue0100red\t\n"),
+    ],
+    ids=["line-ends", "one-line", "several", "hides-no-line", "neutral"],
+)
+def test_s12_each_line_of_a_diff_stays_one_line_with_its_line_end(text: str, shown: str) -> None:
+    assert neutralise_lines(text) == shown

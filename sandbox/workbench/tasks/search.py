@@ -47,6 +47,7 @@ LINE_CHARACTERS = 500
 PATTERN_LENGTH = 4096
 MAX_RESULTS = 10_000
 MAX_TIMEOUT_S = 60.0
+_REGEX_CHARACTERS = frozenset("|*+?^$\\()[]{}")  # a dot alone is usual in plain text
 _BYTES_BEFORE_MATCH = 100  # bytes kept of a long line before its match
 
 StopReason = Literal["max_results", "time", "pattern"]
@@ -102,7 +103,17 @@ def _search_tree(
         truncated=stopped_by is not None,
         stopped_by=stopped_by,
         skipped=SearchSkipped(binary=findings.binary, too_large=large, ignored=place.ignored_count),
+        note=_explain(query, stopped_by, has_matches=bool(findings.files)),
     )
+
+
+def _explain(query: SearchQuery, stopped_by: StopReason | None, *, has_matches: bool) -> str:
+    """What the caller may not expect: a pattern that was taken literally, or that was too costly."""
+    if stopped_by == "pattern":
+        return "the pattern takes too many steps on a line, so the search stopped there: use a simpler one"
+    if has_matches or stopped_by is not None or query.regex or not _REGEX_CHARACTERS & set(query.pattern or ""):
+        return ""
+    return "the pattern was searched as plain text: with `regex` (`--regex`) it is a regular expression"
 
 
 def _require_valid_query(query: SearchQuery) -> None:

@@ -384,10 +384,16 @@ def _read_merged_text(git: Git, merge: TreeMerge, conflict: TreeConflict) -> str
     (content,) = read_blobs(git, [oid])
     with suppress(UnicodeDecodeError):
         text = content.decode()
-        ours, theirs = merge.labels
-        named = text.replace(f"<<<<<<< {ours}\n", "<<<<<<< ours\n").replace(f">>>>>>> {theirs}\n", ">>>>>>> theirs\n")
-        return None if "\0" in text else named
+        return None if "\0" in text else _name_sides(text, merge.labels)
     return None
+
+
+def _name_sides(text: str, labels: tuple[str, str]) -> str:
+    """The sides instead of their commits in conflict markers, which end as the other lines of a file: LF or CRLF."""
+    for marker, label, side in (("<<<<<<<", labels[0], "ours"), (">>>>>>>", labels[1], "theirs")):
+        for end in ("\n", "\r\n"):
+            text = text.replace(f"{marker} {label}{end}", f"{marker} {side}{end}")
+    return text
 
 
 def _commit_merge(services: Services, task: Task, git: Git, tree: str, goal: _Goal) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
+from typing import Any
 
 import pytest
 
 from sandbox.agent.file_results import MOST_CHARACTERS, file_result
+from sandbox.agent.shown_results import show_result
+from sandbox.agent.tools import TOOLS
 from sandbox.models import FileContent
 
 
@@ -47,3 +51,39 @@ def test_many_different_characters_are_not_all_listed() -> None:
 def test_a_binary_file_stays_as_it_is() -> None:
     binary = content_of("AAEC").model_copy(update={"encoding": "base64", "start_line": None})
     assert file_result(binary).content == "AAEC"
+
+
+def show_cut(content: str, **changed: Any) -> tuple[dict[str, Any], str]:
+    found = content_of(content).model_copy(update={"end_line": 9, **changed})
+    shown = show_result(TOOLS["space_repo_read_file"], found, 2_000)
+    assert json.loads(shown.text) == shown.document
+    assert shown.document["truncated"]
+    return shown.document, shown.notice
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\x1b\n"], ids=["lf", "crlf", "as-base64"])
+def test_a_long_file_ends_with_a_whole_line_and_the_notice_names_the_next_one(end: str) -> None:
+    line = "x" * 60 + end
+    document, notice = show_cut(line * 9000, start_line=5, total_lines=9004)
+    content = document["content"]
+    text = base64.b64decode(content).decode() if document["encoding"] == "base64" else content
+    lines = len(text) // len(line)
+    assert (text, lines > 9, document["end_line"]) == (line * lines, True, 4 + lines)
+    assert notice.endswith(f"Read on with start_line {5 + lines}.")
+
+
+def test_within_a_line_that_does_not_fit_no_tool_reads_on_and_the_notice_says_so() -> None:
+    document, notice = show_cut("x" * 9000 + "\nlast\n", total_lines=2)
+    assert (document["end_line"], set(document["content"])) == (1, {"x"})
+    assert "Line 1 does not fit, and no tool reads on within it" in notice
+    assert notice.endswith("Read on with start_line 2.")
+    assert show_cut("x" * 9000, total_lines=1)[1].endswith("A search shows text around a match.")
+
+
+def test_a_binary_file_that_is_cut_is_still_base64_and_the_notice_names_no_lines() -> None:
+    raw = bytes(range(256)) * 40
+    none = {"start_line": None, "end_line": None, "total_lines": None}
+    document, notice = show_cut(base64.b64encode(raw).decode(), encoding="base64", **none)
+    assert raw.startswith(base64.b64decode(document["content"], validate=True))
+    assert document["end_line"] is None
+    assert "no line ranges: no tool reads on. A check can read all of it." in notice

@@ -360,6 +360,11 @@ REFUSED = {
         "diff --git a/f.txt b/f.txt\nindex 1..2 100644\nBinary files a/f.txt and b/f.txt differ\n",
         "only that a binary file differs",
     ),
+    "large-without-content": Refused(
+        "diff --git a/n b/n\nnew file mode 100644\nindex 0..1\nFiles /dev/null and b/n, too large, differ\n",
+        "only that a file differs",
+        {"n": None},
+    ),
     "delete-and-leave": Refused("--- a/f.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n", "do not remove all lines"),
     "delete-what-is-not-there": Refused("--- a/n\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "does not exist", {"n": None}),
     "change-what-is-not-there": Refused("--- a/n\n+++ b/n\n@@ -1 +1 @@\n-x\n+y\n", "does not exist", {"n": None}),

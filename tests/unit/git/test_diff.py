@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -106,7 +107,7 @@ def test_a_line_break_in_a_name_does_not_pass_for_lines_of_the_diff(upstream: Up
 # --- what a guest can make large
 
 
-def test_a_large_file_is_shown_like_a_binary_one_and_the_others_in_full(upstream: Upstream) -> None:
+def test_a_large_file_is_only_named_and_the_others_in_full(upstream: Upstream) -> None:
     """Control: plain git prints every line of it."""
     before = {b"big": (REGULAR, NUMBERS), b"f": (REGULAR, b"1\n")}
     after = {b"big": (REGULAR, NUMBERS * 2), b"f": (REGULAR, b"2\n")}
@@ -114,9 +115,30 @@ def test_a_large_file_is_shown_like_a_binary_one_and_the_others_in_full(upstream
     assert len(upstream.git("diff-tree", "-r", "-p", *trees)) > len(NUMBERS), "void"
     found = compare_trees(Git(upstream.git_dir), *trees, DiffLimits(file_bytes=len(NUMBERS)))
     assert found.counts == {b"big": (None, None), b"f": (1, 1)}
-    assert b"Binary files a/big and b/big differ\n" in found.text
+    assert b"\nFiles a/big and b/big, too large to be compared line by line, differ\n" in found.text
     assert b"\n+2\n" in found.text
     assert not found.complete
+
+
+@pytest.mark.parametrize("before", [NUMBERS, None], ids=["changed", "new"])
+def test_git_applies_no_diff_that_only_names_a_large_file(
+    upstream: Upstream, tmp_path: Path, before: bytes | None
+) -> None:
+    """Control: of a new file whose diff says less, git makes an empty one."""
+    old = {} if before is None else {b"big": (REGULAR, before)}
+    found = compared(upstream, old, {b"big": (REGULAR, NUMBERS * 2)}, DiffLimits(file_bytes=10))
+    assert b", too large to be compared line by line, differ\n" in found.text
+    elsewhere = Upstream(tmp_path / "elsewhere")  # without the objects, which git could use
+    elsewhere.root.mkdir()
+    if before is not None:
+        elsewhere.write("big", before)
+    (elsewhere.root / "patch").write_bytes(found.text)
+    elsewhere.git("apply", "patch", code=1)
+    assert (elsewhere.root / "big").exists() == (before is not None)
+    if before is None:
+        (elsewhere.root / "patch").write_bytes(found.text.replace(b", differ", b""))
+        elsewhere.git("apply", "patch")
+        assert (elsewhere.root / "big").read_bytes() == b""
 
 
 def test_text_over_the_limit_ends_with_a_whole_line(upstream: Upstream) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy import paths
-from sandbox.policy.paths import is_dotgit, parse_repo_path, path_bytes, show_path
+from sandbox.policy.paths import LISTED_PATH_HINT, is_dotgit, parse_repo_path, path_bytes, show_path
 from tests.unit.conftest import refused
 
 ZERO_WIDTH = "\u200c"
@@ -60,6 +60,30 @@ def test_h01_a_path_outside_the_grammar_is_refused_by_a_named_rule(text: str, ru
 
 
 ACCEPTED = """a a/b/c -rf ..a a..b ... .gitignore .github/workflows/x.yml % 100% a%zz %FF gitdir git~x * :(top)x $(x)"""
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("./src/a.py", "src/a.py"),
+        ("/src/a.py", "src/a.py"),
+        ("src//./a.py", "src/a.py"),
+        ("src/", "src"),
+        ("./caf%E9", "caf%E9"),
+        ("../x", None),
+        ("./../x", None),
+        ("/.git/config", None),
+        ("/C:x", None),
+        (".", None),
+        ("//", None),
+        ("./" + "a/" * 200 + "a", None),
+    ],
+)
+def test_a_refused_path_suggests_the_valid_one_that_it_nearly_is(text: str, meant: str | None) -> None:
+    with refused(ErrorCode.UNSAFE_PATH) as caught:
+        parse_repo_path(text)
+    wanted = LISTED_PATH_HINT if meant is None else f"Write it from the root of the repository: {meant}"
+    assert caught.value.hint == wanted
 
 
 @pytest.mark.parametrize(

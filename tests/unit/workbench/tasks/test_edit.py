@@ -18,6 +18,7 @@ from tests.unit.conftest import Upstream, refused
 
 F = b"one\ntwo\none more\ntwo\n"
 WINDOWS = b"a\r\nb\r\n"
+MIXED = b"a\r\nb\nc\r\n"
 HUNK = "--- f.txt\n+++ f.txt\n@@ -1,2 +1,2 @@\n-one\n+ONE\n two\n"
 
 
@@ -48,6 +49,7 @@ class Work:
 def work(upstream: Upstream, tmp_path: Path) -> Iterator[Work]:
     upstream.write("f.txt", F)
     upstream.write("w.txt", WINDOWS)
+    upstream.write("mixed", MIXED)
     upstream.write(".gitignore", b"/out/\n*.log\n")
     upstream.write("kept.log", b"tracked\n")
     upstream.write("run", b"#!/bin/sh\n", executable=True)
@@ -103,8 +105,8 @@ def test_occurrences_that_overlap_are_several(work: Work) -> None:
 @pytest.mark.parametrize(
     ("path", "before", "old", "hint"),
     [
-        ("w.txt", WINDOWS, "a\nb", "The file has CRLF line endings"),
-        ("f.txt", F, "one\r\ntwo", "The text has CRLF line endings"),
+        ("mixed", MIXED, "a\nb", "The file has CRLF line endings"),
+        ("mixed", MIXED, "b\r\nc", "The text has CRLF line endings"),
         ("f.txt", F, "one\n  two", "different white space"),
         ("f.txt", F, "three", "exactly as it was read"),
     ],
@@ -119,6 +121,42 @@ def test_the_hint_says_why_a_text_is_not_there(path: str, before: bytes, old: st
 def test_windows_line_ends_are_bytes_like_others(work: Work) -> None:
     work.edit("a\r\nb", "a\r\nc", WINDOWS, "w.txt")
     assert work.content("w.txt") == b"a\r\nc\r\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "old", "new", "after"),
+    [
+        ("w.txt", WINDOWS, "a", "x\ny", b"x\r\ny\r\nb\r\n"),
+        ("w.txt", WINDOWS, "a\nb", "x", b"x\r\n"),
+        ("f.txt", F, "two\r\none", "x\r\ny", b"one\nx\ny more\ntwo\n"),
+    ],
+    ids=["new-lines", "old-lines", "text-crlf"],
+)
+def test_an_edit_keeps_the_line_ends_of_its_file_and_says_so(
+    path: str, before: bytes, old: str, new: str, after: bytes, work: Work
+) -> None:
+    found = work.edit(old, new, before, path)
+    assert work.content(path) == after
+    assert [note.split(",")[0] for note in found.adjusted] == [
+        "CRLF line endings were kept" if path == "w.txt" else "CRLF line endings of the text were changed to LF"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "old", "new", "after"),
+    [
+        ("w.txt", WINDOWS, "a\r\nb", "a\nb", b"a\nb\r\n"),
+        ("mixed", MIXED, "b", "x\ny", b"a\r\nx\ny\nc\r\n"),
+        ("f.txt", F, "one more", "x\r\ny", b"one\ntwo\nx\r\ny\ntwo\n"),
+        ("w.txt", WINDOWS, "a", "x", b"x\r\nb\r\n"),
+    ],
+    ids=["both-kinds", "mixed-file", "new-crlf", "no-line-end"],
+)
+def test_other_line_ends_are_written_as_given(
+    path: str, before: bytes, old: str, new: str, after: bytes, work: Work
+) -> None:
+    found = work.edit(old, new, before, path)
+    assert (work.content(path), found.adjusted) == (after, ())
 
 
 @pytest.mark.parametrize(("old", "new"), [("", "x"), ("one more", "one more")], ids=["empty", "same"])
@@ -287,6 +325,7 @@ def test_a_path_that_never_was_is_not_found_and_says_which_is_meant(work: Work) 
                 act(path)
             assert meant in caught.value.details, name
             assert caught.value.reason == "no_such_file"
+            assert name == "read" or "`expected_sha256` null" in caught.value.hint
             assert caught.value.data is not None
             assert meant in caught.value.data["did_you_mean"]
     assert not (work.root / "f.tx").exists()
@@ -297,6 +336,7 @@ def test_a_file_that_a_guest_removed_is_told_apart_from_one_that_never_was(work:
     with refused(ErrorCode.STALE_HASH) as caught:
         work.edit("one more", "x")
     assert caught.value.brief == "f.txt was deleted since you read it"
+    assert "`expected_sha256` null (`--expect absent`" in caught.value.hint, "an agent has to send null"
     assert (caught.value.reason, "not by an edit" in caught.value.details) == ("deleted", True)
     with refused(ErrorCode.NOT_FOUND) as caught:
         work.workbench.read_file(work.task_id, "f.txt")
@@ -399,6 +439,20 @@ def test_a_rename_that_could_lose_or_reach_something_changes_nothing(
         work.workbench.rename_file(work.task_id, path, new_path, sha(expected))
     assert (work.content(), work.content("w.txt")) == (F, WINDOWS)
     assert not work.workbench.status(work.task_id).dirty
+
+
+def test_a_path_that_must_be_free_and_is_not_is_named_with_what_can_be_done(work: Work) -> None:
+    acts: tuple[Callable[[], object], ...] = (
+        lambda: work.workbench.rename_file(work.task_id, "f.txt", "w.txt", sha(F)),
+        lambda: work.write("w.txt", "x"),
+    )
+    for act in acts:
+        with refused(ErrorCode.STALE_HASH) as caught:
+            act()
+        error = caught.value
+        assert (error.brief, error.reason) == ("There is a file w.txt already", "exists")
+        assert "Choose another path" in error.hint
+    assert sha(WINDOWS) in error.details
 
 
 def test_a_file_that_changed_is_not_deleted(work: Work) -> None:

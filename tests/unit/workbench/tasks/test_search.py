@@ -148,6 +148,31 @@ def test_glob_alone_lists_paths(desk: Desk) -> None:
     assert (result.hits, result.files, result.truncated) == ((), ("src/a.py", "src/new.py"), False)
 
 
+@pytest.mark.parametrize(
+    ("query", "is_explained"),
+    [
+        ({"pattern": "needle|pass"}, True),
+        ({"pattern": "def \\w+"}, True),
+        ({"pattern": "needle|pass", "regex": True}, False),
+        ({"pattern": "none|none", "regex": True}, False),
+        ({"pattern": "needle()"}, False),
+        ({"pattern": "no such.words"}, False),
+        ({"glob": "*.none"}, False),
+    ],
+    ids=["alternatives", "class", "regex", "regex-without-match", "literal-match", "plain", "glob"],
+)
+def test_a_literal_search_without_a_match_says_how_to_search_a_regular_expression(
+    query: dict[str, str | bool], is_explained: bool, desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = desk.workbench.search(desk.task.id, SearchQuery.model_validate(query)).note
+    assert ("with `regex` (`--regex`)" in note, bool(note)) == (is_explained, is_explained)
+    words = [str(query[name]) for name in ("pattern",) if name in query]
+    options = [f"--glob={query['glob']}"] if "glob" in query else []
+    options += ["--regex"] if "regex" in query else []
+    assert main(["--home", str(desk.home), "file", "search", *options, desk.task.id, *words]) == 0
+    assert ("as plain text" in capsys.readouterr().err) == is_explained
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3])
 @pytest.mark.parametrize(("pattern", "glob"), [("needle", None), (None, "*e*")], ids=["lines", "paths"])
 def test_results_stop_at_the_limit_and_say_so_only_when_there_are_more(
@@ -223,6 +248,7 @@ def test_a_line_that_costs_too_much_gives_what_was_found(desk: Desk) -> None:
     desk.write("zz", b"a" * 60 + b"b\n")
     result = desk.search(r"(a+)+$|needle", regex=True)
     assert (result.truncated, result.stopped_by, len(result.hits)) == (True, "pattern", 3)
+    assert "too many steps" in result.note
 
 
 @pytest.mark.parametrize(

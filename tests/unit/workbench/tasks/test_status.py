@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.agent.results import success
+from sandbox.agent.tools import TOOLS
 from sandbox.cli import main
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
@@ -117,6 +119,28 @@ def test_a_diff_has_the_hash_of_each_present_file(desk: Desk) -> None:
     assert {f.path: (f.kind, f.sha256) for f in against_base} == uncommitted | committed
 
 
+def test_a_change_of_all_line_ends_is_in_the_diff_that_an_agent_or_a_terminal_gets_and_git_applies_it(
+    desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    windows, changed = b"one\r\ntwo\r\n", b"one\ntwo\n"
+    desk.write("f", windows)
+    desk.workbench.commit(desk.task.id, "x")
+    desk.write("f", changed)
+    found = desk.workbench.diff(desk.task.id, "head")
+    document = success(TOOLS["space_repo_diff"], found).structured_content
+    assert "\n-one\r\n-two\r\n+one\n+two\n" in document["text"]
+    assert main(["--home", str(desk.home), "diff", desk.task.id, "--against", "head"]) == 0
+    assert capsys.readouterr().out == found.text == document["text"]
+    copy = Upstream(tmp_path / "copy")
+    copy.write("f", windows)
+    (tmp_path / "patch").write_bytes(document["text"].encode())
+    copy.git("apply", str(tmp_path / "patch"))
+    assert (copy.root / "f").read_bytes() == changed
+    desk.write("f", windows)
+    desk.workbench.apply_patch(desk.task.id, document["text"].encode(), {"f": sha256_of(windows)})
+    assert (desk.root / "f").read_bytes() == changed
+
+
 def test_a_100_mb_change_costs_no_text(desk: Desk) -> None:
     """The text is not printed and then cut: it is never made."""
     with (desk.root / "f").open("wb") as stream:
@@ -125,7 +149,7 @@ def test_a_100_mb_change_costs_no_text(desk: Desk) -> None:
     desk.write("run", b"#!/bin/bash\n", executable=True)
     found = desk.workbench.diff(desk.task.id)
     assert found.truncated
-    assert "Binary files a/f and b/f differ" in found.text
+    assert "Files a/f and b/f, too large to be compared line by line, differ" in found.text
     assert "+#!/bin/bash" in found.text
     assert len(found.text) < 2000
     assert [(f.path, f.additions) for f in found.files] == [("f", None), ("run", 1)]

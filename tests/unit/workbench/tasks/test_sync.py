@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
+from sandbox.agent.results import success
+from sandbox.agent.tools import TOOLS
 from sandbox.errors import ErrorCode
 from sandbox.git.log import list_changed_paths
 from sandbox.git.process import Git
@@ -117,6 +119,22 @@ def test_a_sync_with_conflicts_lists_them_and_changes_nothing(desk: Desk) -> Non
     assert desk.git("cat-file", "-p", named["f"].theirs.blob if named["f"].theirs else "") == "theirs\n"
     assert (on_disk(desk.root), desk.git("rev-parse", desk.task.branch)) == (before, refs)
     assert desk.workbench.task(desk.task.id) == record
+
+
+def test_a_conflict_in_a_file_with_crlf_is_resolved_with_the_line_ends_that_were_shown(desk: Desk) -> None:
+    advance(desk, "f", b"one\r\ntwo\r\n")
+    desk.workbench.sync_task(desk.task.id, fetch=True)
+    desk.write("f", b"one\r\nours\r\n")
+    advance(desk, "f", b"one\r\ntheirs\r\n")
+    found = desk.workbench.sync_task(desk.task.id, fetch=True)
+    marked = "one\r\n<<<<<<< ours\r\nours\r\n=======\r\ntheirs\r\n>>>>>>> theirs\r\n"
+    assert [conflict.merged for conflict in found.conflicts] == [marked]
+    document = success(TOOLS["space_repo_sync"], found).structured_content
+    merged = document["conflicts"][0]["merged"]
+    assert merged == marked
+    kept = "".join(line for line in merged.splitlines(keepends=True) if line[:1] not in "<=>")
+    desk.workbench.sync_task(desk.task.id, resolutions=[answer(found.conflicts[0], content=kept)])
+    assert (desk.root / "f").read_bytes() == b"one\r\nours\r\ntheirs\r\n"
 
 
 def test_each_conflict_is_resolved_by_a_side_or_by_content(desk: Desk) -> None:
@@ -287,8 +305,8 @@ def test_the_command_exits_with_four_until_each_conflict_has_an_answer(desk: Des
     assert listed.code == 4
     named = [line.split(maxsplit=1)[1] for line in listed.stdout.splitlines()]
     merged = tmp_path / "merged"
-    merged.write_bytes(b"both\n")
+    merged.write_bytes(b"both\r\n")
     done = sandbox.ok("task", "sync", desk.task.id, "--edited", named[0], str(merged), "--theirs", named[1])
     assert (done["state"], done["conflicts"]) == ("synced", [])
-    assert ((desk.root / "f").read_bytes(), (desk.root / "run").read_bytes()) == (b"both\n", b"theirs\n")
+    assert ((desk.root / "f").read_bytes(), (desk.root / "run").read_bytes()) == (b"both\r\n", b"theirs\n")
     assert sandbox("task", "sync", desk.task.id, "--ours", "f").code == 2
