@@ -1507,6 +1507,12 @@ class Workbench:
         """
         return use.requests.take(self._services, call)
 
+    def find_approval(self, call: AgentCall) -> Approval | None:
+        """The approval that covers the call, which is not used up by this; None without one. It does not say whether
+        the call would be refused. Raises: no specific code.
+        """
+        return use.requests.find_covering(self._services.home, call)
+
     def find_used_approval(self, call: AgentCall, since: datetime) -> Approval | None:
         """The approval for exactly this call that was used up since then, and has not expired; None without one. For a
         call that was interrupted. Raises: no specific code.

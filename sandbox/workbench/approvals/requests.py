@@ -79,11 +79,21 @@ def take(services: Services, call: AgentCall) -> Approval | None:
     home = services.home
     with home.locked(LOCK):
         now = datetime.now(UTC)
-        found = [a for a in _list_live(home, now) if approvals.covers(a, call, now)]
-        found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
-        if found and found[0].scope is ApprovalScope.ONCE:
-            return store.save_approval(home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now}))
-        return found[0] if found else None
+        found = _choose_covering(_list_live(home, now), call, now)
+        if found is not None and found.scope is ApprovalScope.ONCE:
+            return store.save_approval(home, found.model_copy(update={"state": ApprovalState.USED, "used_at": now}))
+        return found
+
+
+def find_covering(home: Home, call: AgentCall) -> Approval | None:
+    """As `take`, without using the approval up, and without a look at whether the call would be refused."""
+    return _choose_covering(store.list_unfiled(home), call, datetime.now(UTC))
+
+
+def _choose_covering(live: Iterable[Approval], call: AgentCall, now: datetime) -> Approval | None:
+    found = [a for a in live if approvals.covers(a, call, now)]
+    found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
+    return found[0] if found else None
 
 
 def find_used(home: Home, call: AgentCall, since: datetime) -> Approval | None:
