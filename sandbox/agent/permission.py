@@ -69,13 +69,16 @@ def permission_by_policy(agent: Agent, tool: Tool) -> Permission:
 
 
 def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult:
-    """Request approval before the call is made. Raises: `approval_denied` when the policy denies the tool."""
+    """Request approval before the call is made, unless it is approved already; that is not used up.
+
+    Raises: `approval_denied` when the policy denies the tool, or a person denied the call.
+    """
     if not must_ask(agent, tool, arguments):
         return ApprovalResult(id="", state=ApprovalState.APPROVED)
     call = build_call(agent, tool, arguments)
     if find_exemption(agent, call):
         return ApprovalResult(id="", state=ApprovalState.APPROVED)
-    asked = agent.workbench.request_approval(call)
+    asked = agent.workbench.find_approval(call) or agent.workbench.request_approval(call)
     return ApprovalResult(id=asked.id, state=asked.state)
 
 

@@ -617,6 +617,30 @@ def test_without_elicitation_a_person_answers_out_of_band(desk: Desk, mode: str)
     talk(agent_of(desk, approvals="policy"), session, mode)
 
 
+@GENERATIONS
+@pytest.mark.parametrize("scope", ApprovalScope)
+def test_what_is_approved_already_is_not_asked_ahead(desk: Desk, mode: str, scope: ApprovalScope) -> None:
+    """Nor used up by that. Control: of another task a person is asked."""
+    other = desk.workbench.create_task(desk.repo_id, "other")
+
+    async def ahead(client: Client, task_id: str) -> dict[str, Any]:
+        wish = {"tool": "space_repo_close_task", "arguments": {"task_id": task_id}}
+        return await ok(client, "space_agent_request_tool_approval", **wish)
+
+    async def session(client: Client) -> None:
+        asked = await ahead(client, desk.task.id)
+        assert asked["state"] == "pending"
+        desk.workbench.answer_approval(asked["id"], approved=True, by="a person", scope=scope)
+        for _ in range(2):
+            assert await ahead(client, desk.task.id) == {**asked, "state": "approved"}
+        found = await ahead(client, other.id)
+        assert found["state"] == ("approved" if scope is ApprovalScope.REPOSITORY else "pending")
+        await ok(client, "space_repo_close_task", task_id=desk.task.id)
+        assert (desk.workbench.approval(asked["id"]).state is ApprovalState.USED) == (scope is ApprovalScope.ONCE)
+
+    talk(agent_of(desk, approvals="policy"), session, mode)
+
+
 def test_the_policy_denies_even_for_trusted_automation(desk: Desk) -> None:
     (desk.home / "policies").mkdir()
     (desk.home / "policies" / "approvals.toml").write_text('[tools]\nspace_repo_status = "deny"\n')
