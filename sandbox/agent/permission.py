@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from sandbox.agent.inputs import NOT_APPROVED
 from sandbox.agent.outputs import ApprovalResult
 from sandbox.agent.tools import Tool
 from sandbox.approvals import AgentCall
@@ -101,7 +102,9 @@ def may_inherit_profile(tool: Tool, arguments: Any) -> bool:
 
 
 def build_call(agent: Agent, tool: Tool, arguments: Any) -> AgentCall:
-    return agent.workbench.approval_call(tool.name, arguments.model_dump(mode="json"))
+    """The call that a person is asked about."""
+    given = arguments.model_dump(mode="json", exclude=NOT_APPROVED)
+    return agent.workbench.approval_call(tool.name, given)
 
 
 def approval_denied_error(tool: str, why: str) -> SandboxError:

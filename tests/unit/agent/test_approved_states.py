@@ -18,6 +18,7 @@ import pytest
 from mcp.client.client import Client
 
 from sandbox.agent.agent import Agent
+from sandbox.agent.permission import build_call
 from sandbox.agent.server import make_server
 from sandbox.agent.tools import TOOLS, Tool, ToolCall
 from sandbox.approvals import AgentCall, fingerprint
@@ -94,7 +95,7 @@ class Bench(Desk):
     run = "run-1"
 
     def call_of(self, tool: Tool) -> AgentCall:
-        return self.workbench.approval_call(tool.name, self.arguments_of(tool).model_dump(mode="json"))
+        return build_call(Agent(self.workbench, self.home), tool, self.arguments_of(tool))
 
     def arguments_of(self, tool: Tool) -> Any:
         fields = tool.input_model.model_fields
@@ -200,6 +201,13 @@ def test_each_tool_is_bound_or_says_why_not() -> None:
     assert {name for name, tool in TOOLS.items() if tool.asks or tool.destructive or tool.sends} <= bound | {
         "space_repo_clone", "space_repo_fetch",
     }  # fmt: skip
+
+
+def test_n09_every_argument_of_every_tool_is_asked_about_but_how_long_the_call_waits(bench: Bench) -> None:
+    """Control: the tools that wait have that argument."""
+    for name, tool in TOOLS.items():
+        assert bench.call_of(tool).arguments.keys() == tool.input_model.model_fields.keys() - {"wait_s"}, name
+    assert [name for name, tool in TOOLS.items() if "wait_s" in tool.input_model.model_fields]
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -618,6 +618,24 @@ def test_without_elicitation_a_person_answers_out_of_band(desk: Desk, mode: str)
 
 
 @GENERATIONS
+def test_an_approval_is_for_any_time_that_the_call_waits(desk: Desk, mode: str) -> None:
+    """Control: the call is not `approval_required`, but refused for what it does."""
+
+    async def session(client: Client) -> None:
+        call = {"run_id": "run-none"}
+        required = await failed(client, "space_repo_wait_run", **call, wait_s=45)
+        assert required["code"] == "approval_required"
+        asked = desk.workbench.answer_approval(required["details"], approved=True, by="a person")
+        assert "wait_s" not in "\n".join((asked.arguments, *asked.question))
+        assert (await failed(client, "space_repo_wait_run", **call, wait_s=5))["code"] == "not_found"
+
+    (desk.home / "policies").mkdir()
+    (desk.home / "policies" / "approvals.toml").write_text('[tools]\nspace_repo_wait_run = "ask"\n')
+    with Workbench(desk.home, environ={}) as workbench:
+        talk(Agent(workbench, desk.home), session, mode)
+
+
+@GENERATIONS
 @pytest.mark.parametrize("scope", ApprovalScope)
 def test_what_is_approved_already_is_not_asked_ahead(desk: Desk, mode: str, scope: ApprovalScope) -> None:
     """Nor used up by that. Control: of another task a person is asked."""
