@@ -30,6 +30,7 @@ from sandbox.agent.permission import (
     may_inherit_profile,
     must_ask,
     permission_by_policy,
+    required_error,
 )
 from sandbox.agent.tools import Tool
 from sandbox.approvals import AgentCall
@@ -79,7 +80,7 @@ async def require_approval(
     if isinstance(answer, types.InputRequiredResult):
         return answer
     if answer is None:
-        raise approval_required_error(asked)
+        raise await _run_in_thread(agent, partial(required_error, agent, call, asked))
     if isinstance(answer, Approval):
         answered = answer
     else:

@@ -10,7 +10,7 @@ from sandbox.agent.outputs import ApprovalResult
 from sandbox.agent.tools import Tool
 from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import ApprovalState, Permission
+from sandbox.models import Approval, ApprovalState, Permission
 from sandbox.policy.approvals import CONTINUING, Decision, is_always_asked
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 
@@ -40,7 +40,12 @@ def permit_out_of_band(agent: Agent, tool: Tool, arguments: Any) -> PermittedCal
         return PermittedCall(Permission(how=how), call.state or None)
     if taken := agent.workbench.take_approval(call):
         return PermittedCall(permission_by_approval(taken), call.state or None)
-    raise approval_required_error(agent.workbench.request_approval(call))
+    raise required_error(agent, call, agent.workbench.request_approval(call))
+
+
+def required_error(agent: Agent, call: AgentCall, asked: Approval) -> SandboxError:
+    """A question about the call waits; also why, if the person gave an approval that no longer covers it."""
+    return approval_required_error(asked, outdated=agent.workbench.find_outdated_approval(call))
 
 
 def find_exemption(agent: Agent, call: AgentCall) -> Literal["known", "diff"] | None:

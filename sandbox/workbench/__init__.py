@@ -28,7 +28,7 @@ from sandbox.workbench.controller.services import Services, Surface, build_servi
 
 if TYPE_CHECKING:
     from sandbox import images
-    from sandbox.approvals import AgentCall
+    from sandbox.approvals import AgentCall, OutdatedApproval
     from sandbox.config import Settings
     from sandbox.models import (
         ApplyResult,
@@ -1513,6 +1513,13 @@ class Workbench:
         """
         return use.requests.find_covering(self._services.home, call)
 
+    def find_outdated_approval(self, call: AgentCall) -> OutdatedApproval | None:
+        """The approval that a person gave for this call on another state, and what differs since; None without one.
+
+        Raises: no specific code.
+        """
+        return use.requests.find_outdated(self._services.home, call)
+
     def find_used_approval(self, call: AgentCall, since: datetime) -> Approval | None:
         """The approval for exactly this call that was used up since then, and has not expired; None without one. For a
         call that was interrupted. Raises: no specific code.
@@ -1542,6 +1549,12 @@ class Workbench:
     def approval(self, approval_id: str) -> Approval:
         """One approval. Raises: `not_found`."""
         return use.requests.find(self._services.home, approval_id)
+
+    def approval_changes(self, approval_id: str) -> tuple[str, ...]:
+        """What changed since the call of a request was asked about, as lines: an approval of it, for one call, does not
+        cover the call of now. Empty also if that is not known. Raises: `not_found`.
+        """
+        return use.requests.describe_changes(self._services, approval_id)
 
     def answer_approval(
         self, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from sandbox import approvals
-from sandbox.approvals import AgentCall
+from sandbox.approvals import AgentCall, OutdatedApproval
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Caller
 from sandbox.policy.approvals import TOOL_NAMES
@@ -22,6 +23,7 @@ from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
+from sandbox.workbench.tasks.approved_state import describe_changes as describe_state_changes
 
 LOCK = "approvals"
 MOST_PER_SUBJECT = 20
@@ -103,6 +105,36 @@ def find_used(home: Home, call: AgentCall, since: datetime) -> Approval | None:
     return next((a for a in used if a.used_at is not None and a.used_at >= since and now < a.expires_at), None)
 
 
+def find_outdated(home: Home, call: AgentCall) -> OutdatedApproval | None:
+    """The approval that a person gave for this call on another state, and what differs; None without one."""
+    given = approvals.find_outdated(store.list_unfiled(home), call, datetime.now(UTC))
+    return None if given is None else OutdatedApproval(given.id, _describe_changes(given, call))
+
+
+def describe_changes(services: Services, approval_id: str) -> tuple[str, ...]:
+    """What changed since a call was asked about, as lines: an approval of it does not cover the call of now. Empty for
+    a request that is over, an approval of more than one call, and a task of a cluster, of which only its worker knows.
+
+    Raises: `not_found`.
+    """
+    asked = find(services.home, approval_id)
+    arguments = json.loads(asked.arguments)
+    is_open = asked.state in {ApprovalState.PENDING, ApprovalState.APPROVED} and asked.scope is ApprovalScope.ONCE
+    if not is_open or question.OF_CLUSTER in arguments:
+        return ()
+    try:
+        return _describe_changes(asked, build_call(services, asked.tool, arguments))
+    except SandboxError as error:
+        return (f"the call would be refused: {error.brief}",)
+
+
+def _describe_changes(asked: Approval, call: AgentCall) -> tuple[str, ...]:
+    if asked.fingerprint == approvals.fingerprint(call):
+        return ()
+    policy = ("the approval policy",) if asked.policy != call.policy else ()
+    return (*policy, *describe_state_changes(asked.acts_on, call.state))
+
+
 def ask(services: Services, call: AgentCall) -> Approval:
     """Ask a person about a call. While a question is open, it is returned again.
 
@@ -125,6 +157,7 @@ def ask(services: Services, call: AgentCall) -> Approval:
             fingerprint=approvals.fingerprint(call),
             policy=call.policy,
             arguments=approvals.to_canonical_json(call.arguments),
+            acts_on=call.state,
             task_id=call.task_id,
             repo_id=call.repo_id,
             question=lines,
