@@ -72,6 +72,11 @@ def is_inactive(approval: Approval, now: datetime) -> bool:
     return approval.state in {ApprovalState.USED, ApprovalState.REVOKED} or approval.expires_at <= now
 
 
+def is_denial_in_force(approval: Approval, now: datetime) -> bool:
+    """Whether exactly this call is denied without a question."""
+    return approval.state is ApprovalState.DENIED and now < approval.expires_at
+
+
 def quota_key(about: Approval | AgentCall) -> str:
     """Key of the quota of open requests: one for the calls on a task, else on a repository, else of a tool."""
     return about.task_id or about.repo_id or about.tool

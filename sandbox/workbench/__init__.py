@@ -1559,7 +1559,8 @@ class Workbench:
     def answer_approval(
         self, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
     ) -> Approval:
-        """Store a person's decision; `by`: who decided, and how.
+        """Store a person's decision; `by`: who decided, and how. What was denied may be approved later, until the
+        denial expires; not by the client of an agent.
 
         Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input` for a scope that the call does not
         have.

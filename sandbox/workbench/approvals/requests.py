@@ -193,16 +193,18 @@ def _require_room(known: Iterable[Approval], call: AgentCall) -> None:
 def answer(
     services: Services, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
 ) -> Approval:
-    """Store a person's decision. Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input`."""
+    """Store a person's decision. A person may approve later what was denied; the client of an agent may not.
+
+    Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input`.
+    """
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
         approval = approvals.with_current_state(_find_stored(services.home, approval_id), now)
-        if approval.state is not ApprovalState.PENDING:
-            raise SandboxError(
-                ErrorCode.CONFLICT,
-                f"{approval_id} is {approval.state.value} already",
-                hint="The agent asks again if needed; `sandbox approvals list` shows open questions.",
-            )
+        may_change = (
+            approved and services.surface.actor is not Actor.AGENT and approvals.is_denial_in_force(approval, now)
+        )
+        if approval.state is not ApprovalState.PENDING and not may_change:
+            raise _decided_error(approval, now)
         _require_scope(approval, scope)
         always = services.policies.approvals.always_expires_s
         until = approval.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
@@ -214,6 +216,20 @@ def answer(
             **_decision(services.caller, services.surface.actor, now, by),
         }
         return store.save_approval(services.home, approval.model_copy(update=decided))
+
+
+def _decided_error(approval: Approval, now: datetime) -> SandboxError:
+    """A request that cannot be answered so. The hint says what a person can do about it."""
+    hint = "The agent asks again if needed; `sandbox approvals list` shows open questions."
+    if approval.state is ApprovalState.APPROVED:
+        hint = f"`sandbox approvals revoke {approval.id}` takes it back."
+    elif approvals.is_denial_in_force(approval, now):
+        hint = f"It holds until {approval.expires_at:%H:%M} UTC. {_describe_way_back(approval)}"
+    return SandboxError(ErrorCode.CONFLICT, f"{approval.id} is {approval.state.value} already", hint=hint)
+
+
+def _describe_way_back(denied: Approval) -> str:
+    return f"A person allows the call after all with `sandbox approvals approve {denied.id}`."
 
 
 def revoke(services: Services, approval_id: str, by: str) -> Approval:
@@ -297,7 +313,7 @@ def _require_not_denied(approval: Approval) -> Approval:
             ErrorCode.APPROVAL_DENIED,
             f"{approval.tool} was not approved",
             details=f"{approval.id}: {approval.decided_by} denied exactly this call",
-            hint="Continue without this call, or change what the person objects to.",
+            hint=f"Continue without this call, or change what the person objects to. {_describe_way_back(approval)}",
         )
     return approval
 
