@@ -420,6 +420,20 @@ def test_nobody_is_asked_about_what_would_be_refused(tmp_path: Path) -> None:
                 workbench.approval_call("space_repo_clone", {"url": url})
 
 
+def test_an_agent_does_not_learn_without_an_approval_which_paths_there_are(tmp_path: Path) -> None:
+    """Where local paths are allowed: a refusal of what does not exist would tell about any path of this host. Control:
+    they are allowed.
+    """
+    (tmp_path / "there").mkdir()
+    settings = {"remotes": {"allow_file": True}}
+    with Workbench(tmp_path / "home", environ={}, actor=Actor.AGENT, settings=settings) as agents:
+        for name in ("there", "not-there"):
+            call = agents.approval_call("space_repo_clone", {"url": str(tmp_path / name)})
+            assert agents.request_approval(call).state is ApprovalState.PENDING
+        with refused(ErrorCode.REMOTE_NOT_FOUND):
+            agents.clone(str(tmp_path / "not-there"))
+
+
 def test_nobody_is_asked_about_a_push_of_nothing_or_through_a_closed_gate(desk: Desk) -> None:
     with refused(ErrorCode.NOTHING_TO_COMMIT):
         desk.workbench.request_approval(call_of(desk, PUSH))
