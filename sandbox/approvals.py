@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Status
 from sandbox.policy.approvals import is_always_asked
@@ -33,6 +33,13 @@ class AgentCall:
     repo_id: str | None = None
     state: str = ""
     status: Status | None = field(default=None, compare=False)
+
+
+class OutdatedApproval(NamedTuple):
+    """An approval that does not cover a call any more. `changed`: what differs since it was asked for, as lines."""
+
+    id: str
+    changed: tuple[str, ...]
 
 
 def to_canonical_json(arguments: Mapping[str, Any]) -> str:
@@ -65,6 +72,11 @@ def is_inactive(approval: Approval, now: datetime) -> bool:
     return approval.state in {ApprovalState.USED, ApprovalState.REVOKED} or approval.expires_at <= now
 
 
+def is_denial_in_force(approval: Approval, now: datetime) -> bool:
+    """Whether exactly this call is denied without a question."""
+    return approval.state is ApprovalState.DENIED and now < approval.expires_at
+
+
 def quota_key(about: Approval | AgentCall) -> str:
     """Key of the quota of open requests: one for the calls on a task, else on a repository, else of a tool."""
     return about.task_id or about.repo_id or about.tool
@@ -84,6 +96,18 @@ def covers(approval: Approval, call: AgentCall, now: datetime) -> bool:
             return approval.task_id is not None and approval.task_id == call.task_id
         case ApprovalScope.REPOSITORY:
             return approval.repo_id is not None and approval.repo_id == call.repo_id
+
+
+def find_outdated(approvals: Iterable[Approval], call: AgentCall, now: datetime) -> Approval | None:
+    """The newest approval for one call that was for the same tool and arguments, and for another state or policy; None
+    without one. It covers no call until what it was given for is so again.
+    """
+    text, digest = to_canonical_json(call.arguments), fingerprint(call)
+    about = (call.tool, call.task_id, call.repo_id, text)
+    found = (a for a in approvals if (a.tool, a.task_id, a.repo_id, a.arguments) == about and a.fingerprint != digest)
+    once = (a for a in found if a.scope is ApprovalScope.ONCE)
+    in_force = (a for a in once if with_current_state(a, now).state is ApprovalState.APPROVED)
+    return max(in_force, key=lambda a: a.created_at, default=None)
 
 
 def find_answered_request(approvals: Iterable[Approval], call: AgentCall, now: datetime) -> Approval | None:

@@ -1,16 +1,20 @@
 """Permit a call over MCP: first by policy (`permission`), then by a person's approval.
 
-The person is asked through the client's elicitation if it has one, else out of band (`sandbox approvals`). A client
-could answer in place of its user. For certainty, set the tool to `ask` and use a client without elicitation, so that
-only `sandbox approvals` can answer. An approval holds for the fingerprint of the call, on the state it was asked about.
+The person is asked through the client's elicitation if it has one, and always out of band (`sandbox approvals`). The
+first decision counts. A client could answer in place of its user. For certainty, set the tool to `ask` and use a client
+without elicitation, so that only `sandbox approvals` can answer. An approval holds for the fingerprint of the call, on
+the state it was asked about.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import anyio.to_thread
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -26,6 +30,7 @@ from sandbox.agent.permission import (
     may_inherit_profile,
     must_ask,
     permission_by_policy,
+    required_error,
 )
 from sandbox.agent.tools import Tool
 from sandbox.approvals import AgentCall
@@ -39,6 +44,13 @@ if TYPE_CHECKING:
     from sandbox.agent.agent import Agent
 
 BY_CLIENT = "elicitation"
+ANSWER_S = 45.0
+"""How long a call waits for the answer of the client's user, as tools wait for a run: most clients give up after 60 s,
+and then learn neither that a person has to approve nor the id."""
+
+LOOK_S = 0.5
+"""How often a waiting call looks for a decision that was made elsewhere."""
+
 _IN_RESULT = "2026-07-28"  # from this protocol on, questions travel in results
 _ONCE, _TASK, _DENY = "approve this call", "approve this tool for this task", "deny"
 
@@ -63,12 +75,16 @@ async def require_approval(
     if taken := await _run_in_thread(agent, partial(agent.workbench.take_approval, call)):
         return PermittedCall(permission_by_approval(taken), call.state or None)
     asked = await _run_in_thread(agent, partial(agent.workbench.request_approval, call))
-    answer = await _ask_client(context, params, asked) if _can_elicit(context) else None
+    find_decision = partial(_run_in_thread, agent, partial(_find_decision, agent, call, asked.id))
+    answer = await _ask_client(context, params, asked, find_decision) if _can_elicit(context) else None
     if isinstance(answer, types.InputRequiredResult):
         return answer
     if answer is None:
-        raise approval_required_error(asked)
-    answered = await _run_in_thread(agent, partial(_record_answer, agent, asked, answer))
+        raise await _run_in_thread(agent, partial(required_error, agent, call, asked))
+    if isinstance(answer, Approval):
+        answered = answer
+    else:
+        answered = await _run_in_thread(agent, partial(_record_answer, agent, asked, answer))
     permitted: PermittedCall = await _run_in_thread(
         agent, partial(_permit_answered, agent, tool, arguments, (call, answered))
     )
@@ -83,26 +99,57 @@ def _can_elicit(context: ServerRequestContext[Any, Any]) -> bool:
 
 
 async def _ask_client(
-    context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams, asked: Approval
-) -> types.ElicitResult | types.InputRequiredResult | None:
+    context: ServerRequestContext[Any, Any],
+    params: types.CallToolRequestParams,
+    asked: Approval,
+    find_decision: Callable[[], Awaitable[Approval | None]],
+) -> types.ElicitResult | types.InputRequiredResult | Approval | None:
     """The user's choice, or the question for clients that take it in a result and repeat the call with the answer."""
     form = types.ElicitRequestFormParams(message="\n".join(asked.question), requested_schema=_build_form(asked))
     if not is_version_at_least(context.protocol_version, _IN_RESULT):
-        return await _elicit_answer(context, form)
+        return await _wait_for_answer(context, form, find_decision)
     given = (params.input_responses or {}).get(asked.id)  # answers to other questions do not count
     if isinstance(given, types.ElicitResult):
         return given
     return types.InputRequiredResult(input_requests={asked.id: types.ElicitRequest(params=form)})
 
 
-async def _elicit_answer(
-    context: ServerRequestContext[Any, Any], form: types.ElicitRequestFormParams
-) -> types.ElicitResult | None:
-    """The answer. None if the client fails or is gone: the request stays pending and the command line can answer it."""
+async def _wait_for_answer(
+    context: ServerRequestContext[Any, Any],
+    form: types.ElicitRequestFormParams,
+    find_decision: Callable[[], Awaitable[Approval | None]],
+) -> types.ElicitResult | Approval | None:
+    """The answer of the client's user, or the decision that was made elsewhere meanwhile: the client then takes its
+    form away. None if the client fails or is gone, and after `ANSWER_S`: the request stays pending and the command line
+    can answer it.
+    """
+    found: list[types.ElicitResult | Approval] = []
+
+    async def ask() -> None:
+        with suppress(MCPError, ValidationError):
+            found.append(await context.session.elicit_form(form.message, form.requested_schema, context.request_id))
+        group.cancel_scope.cancel()
+
+    async def look_elsewhere() -> None:
+        while (decided := await find_decision()) is None:
+            await anyio.sleep(LOOK_S)
+        found.append(decided)
+        group.cancel_scope.cancel()
+
+    with anyio.move_on_after(ANSWER_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            group.start_soon(look_elsewhere)
+    return found[0] if found else None
+
+
+def _find_decision(agent: Agent, call: AgentCall, asked_id: str) -> Approval | None:
+    """The request once it is decided or over, or another approval that covers the call by now; else None."""
     try:
-        return await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
-    except (MCPError, ValidationError):
+        asked = agent.workbench.approval(asked_id)
+    except SandboxError:  # its record was removed: the client may still answer, and is refused then
         return None
+    return asked if asked.state is not ApprovalState.PENDING else agent.workbench.find_approval(call)
 
 
 def _build_form(asked: Approval) -> dict[str, Any]:

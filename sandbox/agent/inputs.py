@@ -146,6 +146,11 @@ class ListChecksInput(Input):
 LogName = Annotated[str, Field(pattern=r"^(stdout|stderr|service-[a-z][a-z0-9-]{0,23})$")]
 WaitS = Annotated[float, Field(ge=0, le=3600)]
 """How long a call waits; the run continues after it."""
+
+NOT_APPROVED = frozenset({"wait_s"})
+"""Arguments that change only when a call is answered, and not what it does: a question leaves them out, and an approval
+is for any of their values."""
+
 RunId = Line
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from sandbox.agent.inputs import NOT_APPROVED
 from sandbox.agent.outputs import ApprovalResult
 from sandbox.agent.tools import Tool
 from sandbox.approvals import AgentCall
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import ApprovalState, Permission
+from sandbox.models import Approval, ApprovalState, Permission
 from sandbox.policy.approvals import CONTINUING, Decision, is_always_asked
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 
@@ -39,7 +40,12 @@ def permit_out_of_band(agent: Agent, tool: Tool, arguments: Any) -> PermittedCal
         return PermittedCall(Permission(how=how), call.state or None)
     if taken := agent.workbench.take_approval(call):
         return PermittedCall(permission_by_approval(taken), call.state or None)
-    raise approval_required_error(agent.workbench.request_approval(call))
+    raise required_error(agent, call, agent.workbench.request_approval(call))
+
+
+def required_error(agent: Agent, call: AgentCall, asked: Approval) -> SandboxError:
+    """A question about the call waits; also why, if the person gave an approval that no longer covers it."""
+    return approval_required_error(asked, outdated=agent.workbench.find_outdated_approval(call))
 
 
 def find_exemption(agent: Agent, call: AgentCall) -> Literal["known", "diff"] | None:
@@ -69,13 +75,16 @@ def permission_by_policy(agent: Agent, tool: Tool) -> Permission:
 
 
 def request_approval(agent: Agent, tool: Tool, arguments: Any) -> ApprovalResult:
-    """Request approval before the call is made. Raises: `approval_denied` when the policy denies the tool."""
+    """Request approval before the call is made, unless it is approved already; that is not used up.
+
+    Raises: `approval_denied` when the policy denies the tool, or a person denied the call.
+    """
     if not must_ask(agent, tool, arguments):
         return ApprovalResult(id="", state=ApprovalState.APPROVED)
     call = build_call(agent, tool, arguments)
     if find_exemption(agent, call):
         return ApprovalResult(id="", state=ApprovalState.APPROVED)
-    asked = agent.workbench.request_approval(call)
+    asked = agent.workbench.find_approval(call) or agent.workbench.request_approval(call)
     return ApprovalResult(id=asked.id, state=asked.state)
 
 
@@ -98,7 +107,9 @@ def may_inherit_profile(tool: Tool, arguments: Any) -> bool:
 
 
 def build_call(agent: Agent, tool: Tool, arguments: Any) -> AgentCall:
-    return agent.workbench.approval_call(tool.name, arguments.model_dump(mode="json"))
+    """The call that a person is asked about."""
+    given = arguments.model_dump(mode="json", exclude=NOT_APPROVED)
+    return agent.workbench.approval_call(tool.name, given)
 
 
 def approval_denied_error(tool: str, why: str) -> SandboxError:

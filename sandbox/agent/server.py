@@ -188,9 +188,11 @@ async def _answer_call(
         arguments = validate_arguments(tool, params.arguments or {})
         if tool.name == REQUEST_APPROVAL:
             return success(tool, await _in_thread(agent.threads, partial(request_tool_approval, agent, arguments)))
+        began = anyio.current_time()
         allowed = await approval.require_approval(agent, tool, arguments, context, params)
         if isinstance(allowed, types.InputRequiredResult):
             return allowed
+        arguments = _shorten_wait(arguments, anyio.current_time() - began)
         result = await _run(agent.with_permission(allowed.permission), tool, arguments, context, allowed.state)
         if tool.preset is Preset.BOOTSTRAP:
             await agent.announcer.notify_change(context, agent.lists_all())
@@ -204,6 +206,13 @@ async def _answer_call(
     except Exception:  # noqa: BLE001 - the outermost edge: an agent gets a code, our log the trace
         _log.exception("the tool %s failed", tool.name)
         return failure(SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect"), agent.home)
+
+
+def _shorten_wait(arguments: Any, spent_s: float) -> Any:
+    """The arguments of a call that waited for a person: a client waits for one answer, so both waits are one. Pure."""
+    if "wait_s" not in type(arguments).model_fields:
+        return arguments
+    return arguments.model_copy(update={"wait_s": max(0.0, arguments.wait_s - spent_s)})
 
 
 async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:

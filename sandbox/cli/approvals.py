@@ -74,7 +74,8 @@ def show(invocation: Invocation, approval_id: str) -> None:
     """Show a request: the question, who asked, the exact arguments; who decided, when and on which surface."""
     with invocation.workbench() as workbench:
         found = workbench.approval(_complete(workbench, approval_id))
-    _emit(invocation, found)
+        changed = workbench.approval_changes(found.id)
+    _emit_compared(invocation, found, changed)
 
 
 @approvals.command()
@@ -90,7 +91,8 @@ def approve(invocation: Invocation, approval_id: str, scope: str) -> None:
     with invocation.workbench() as workbench:
         request = _complete(workbench, approval_id)
         found = workbench.answer_approval(request, approved=True, by=describe_user(), scope=ApprovalScope(scope))
-    _emit(invocation, found)
+        changed = workbench.approval_changes(found.id)
+    _emit_compared(invocation, found, changed)
 
 
 @approvals.command()
@@ -118,6 +120,19 @@ def revoke(invocation: Invocation, approval_id: str | None, tool: str | None) ->
             _emit_all(invocation, workbench.revoke_approvals(by=describe_user(), tool=tool))
         else:
             _emit(invocation, workbench.revoke_approval(_complete(workbench, approval_id), by=describe_user()))
+
+
+def _emit_compared(invocation: Invocation, found: Approval, changed: Sequence[str]) -> None:
+    """`changed`: since the question was asked."""
+
+    def show_both() -> None:
+        _show(found)
+        if changed:
+            click.echo("changed since it was asked, so the call of now needs another approval:")
+        for line in changed:
+            click.echo(f"  {one_line(line)}")
+
+    invocation.emit({"approval": found, "changed": list(changed)}, show_both)
 
 
 def _emit(invocation: Invocation, found: Approval) -> None:

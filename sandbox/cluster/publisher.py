@@ -119,7 +119,8 @@ class ClusterPublisher:
             taken = self.workbench.find_used_approval(call, interrupted_at)
         if taken is not None:
             return permission_by_approval(taken)
-        raise approval_required_error(self.workbench.request_approval(call), "the controller that publishes")
+        asked, outdated = self.workbench.request_approval(call), self.workbench.find_outdated_approval(call)
+        raise approval_required_error(asked, "the controller that publishes", outdated=outdated)
 
     def _carry_out(self, workbench: Workbench, operation: TaskOperation, state: str | None = None) -> OperationAnswer:
         """`state`: what was approved, in place of the commit in the operation, which is a part of it."""

@@ -19,6 +19,8 @@ class Approval(Model):
     JSON. `question`: everything the user needs to know; guest text in it is neutralised. `decided_by`: who decided, and
     how. `policy`: version of the approval policy at the request. `asked_by`: the user that the agent acts for.
     `decider`: the user who decided. `surface`: where; None or '' in records of older versions and before the decision.
+    `acts_on`: the commit or tree that the call was to act on, and the facts that the question shows of it; '' for a
+    call on no task, and in records of older versions.
     """
 
     id: Annotated[str, StringConstraints(pattern=r"^apr-[a-z2-7]{26}$")]
@@ -26,6 +28,7 @@ class Approval(Model):
     fingerprint: Sha256
     policy: str
     arguments: str
+    acts_on: str = ""
     task_id: TaskId | None = None
     repo_id: RepoId | None = None
     question: tuple[str, ...]

@@ -28,7 +28,7 @@ from sandbox.workbench.controller.services import Services, Surface, build_servi
 
 if TYPE_CHECKING:
     from sandbox import images
-    from sandbox.approvals import AgentCall
+    from sandbox.approvals import AgentCall, OutdatedApproval
     from sandbox.config import Settings
     from sandbox.models import (
         ApplyResult,
@@ -1514,6 +1514,19 @@ class Workbench:
         """
         return use.requests.take(self._services, call)
 
+    def find_approval(self, call: AgentCall) -> Approval | None:
+        """The approval that covers the call, which is not used up by this; None without one. It does not say whether
+        the call would be refused. Raises: no specific code.
+        """
+        return use.requests.find_covering(self._services.home, call)
+
+    def find_outdated_approval(self, call: AgentCall) -> OutdatedApproval | None:
+        """The approval that a person gave for this call on another state, and what differs since; None without one.
+
+        Raises: no specific code.
+        """
+        return use.requests.find_outdated(self._services.home, call)
+
     def find_used_approval(self, call: AgentCall, since: datetime) -> Approval | None:
         """The approval for exactly this call that was used up since then, and has not expired; None without one. For a
         call that was interrupted. Raises: no specific code.
@@ -1544,10 +1557,17 @@ class Workbench:
         """One approval. Raises: `not_found`."""
         return use.requests.find(self._services.home, approval_id)
 
+    def approval_changes(self, approval_id: str) -> tuple[str, ...]:
+        """What changed since the call of a request was asked about, as lines: an approval of it, for one call, does not
+        cover the call of now. Empty also if that is not known. Raises: `not_found`.
+        """
+        return use.requests.describe_changes(self._services, approval_id)
+
     def answer_approval(
         self, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
     ) -> Approval:
-        """Store a person's decision; `by`: who decided, and how.
+        """Store a person's decision; `by`: who decided, and how. What was denied may be approved later, until the
+        denial expires; not by the client of an agent.
 
         Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input` for a scope that the call does not
         have.

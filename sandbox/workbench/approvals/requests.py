@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from sandbox import approvals
-from sandbox.approvals import AgentCall
+from sandbox.approvals import AgentCall, OutdatedApproval
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Caller
 from sandbox.policy.approvals import TOOL_NAMES
@@ -22,6 +23,7 @@ from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
+from sandbox.workbench.tasks.approved_state import describe_changes as describe_state_changes
 
 LOCK = "approvals"
 MOST_PER_SUBJECT = 20
@@ -79,11 +81,21 @@ def take(services: Services, call: AgentCall) -> Approval | None:
     home = services.home
     with home.locked(LOCK):
         now = datetime.now(UTC)
-        found = [a for a in _list_live(home, now) if approvals.covers(a, call, now)]
-        found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
-        if found and found[0].scope is ApprovalScope.ONCE:
-            return store.save_approval(home, found[0].model_copy(update={"state": ApprovalState.USED, "used_at": now}))
-        return found[0] if found else None
+        found = _choose_covering(_list_live(home, now), call, now)
+        if found is not None and found.scope is ApprovalScope.ONCE:
+            return store.save_approval(home, found.model_copy(update={"state": ApprovalState.USED, "used_at": now}))
+        return found
+
+
+def find_covering(home: Home, call: AgentCall) -> Approval | None:
+    """As `take`, without using the approval up, and without a look at whether the call would be refused."""
+    return _choose_covering(store.list_unfiled(home), call, datetime.now(UTC))
+
+
+def _choose_covering(live: Iterable[Approval], call: AgentCall, now: datetime) -> Approval | None:
+    found = [a for a in live if approvals.covers(a, call, now)]
+    found.sort(key=lambda a: a.scope is ApprovalScope.ONCE)  # prefer an approval that is not used up
+    return found[0] if found else None
 
 
 def find_used(home: Home, call: AgentCall, since: datetime) -> Approval | None:
@@ -91,6 +103,36 @@ def find_used(home: Home, call: AgentCall, since: datetime) -> Approval | None:
     digest, now = approvals.fingerprint(call), datetime.now(UTC)
     used = (a for a in store.list_approvals(home) if a.state is ApprovalState.USED and a.fingerprint == digest)
     return next((a for a in used if a.used_at is not None and a.used_at >= since and now < a.expires_at), None)
+
+
+def find_outdated(home: Home, call: AgentCall) -> OutdatedApproval | None:
+    """The approval that a person gave for this call on another state, and what differs; None without one."""
+    given = approvals.find_outdated(store.list_unfiled(home), call, datetime.now(UTC))
+    return None if given is None else OutdatedApproval(given.id, _describe_changes(given, call))
+
+
+def describe_changes(services: Services, approval_id: str) -> tuple[str, ...]:
+    """What changed since a call was asked about, as lines: an approval of it does not cover the call of now. Empty for
+    a request that is over, an approval of more than one call, and a task of a cluster, of which only its worker knows.
+
+    Raises: `not_found`.
+    """
+    asked = find(services.home, approval_id)
+    arguments = json.loads(asked.arguments)
+    is_open = asked.state in {ApprovalState.PENDING, ApprovalState.APPROVED} and asked.scope is ApprovalScope.ONCE
+    if not is_open or question.OF_CLUSTER in arguments:
+        return ()
+    try:
+        return _describe_changes(asked, build_call(services, asked.tool, arguments))
+    except SandboxError as error:
+        return (f"the call would be refused: {error.brief}",)
+
+
+def _describe_changes(asked: Approval, call: AgentCall) -> tuple[str, ...]:
+    if asked.fingerprint == approvals.fingerprint(call):
+        return ()
+    policy = ("the approval policy",) if asked.policy != call.policy else ()
+    return (*policy, *describe_state_changes(asked.acts_on, call.state))
 
 
 def ask(services: Services, call: AgentCall) -> Approval:
@@ -115,6 +157,7 @@ def ask(services: Services, call: AgentCall) -> Approval:
             fingerprint=approvals.fingerprint(call),
             policy=call.policy,
             arguments=approvals.to_canonical_json(call.arguments),
+            acts_on=call.state,
             task_id=call.task_id,
             repo_id=call.repo_id,
             question=lines,
@@ -150,16 +193,18 @@ def _require_room(known: Iterable[Approval], call: AgentCall) -> None:
 def answer(
     services: Services, approval_id: str, *, approved: bool, by: str, scope: ApprovalScope = ApprovalScope.ONCE
 ) -> Approval:
-    """Store a person's decision. Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input`."""
+    """Store a person's decision. A person may approve later what was denied; the client of an agent may not.
+
+    Raises: `not_found`; `conflict` if it is decided or expired; `invalid_input`.
+    """
     with services.home.locked(LOCK):
         now = datetime.now(UTC)
         approval = approvals.with_current_state(_find_stored(services.home, approval_id), now)
-        if approval.state is not ApprovalState.PENDING:
-            raise SandboxError(
-                ErrorCode.CONFLICT,
-                f"{approval_id} is {approval.state.value} already",
-                hint="The agent asks again if needed; `sandbox approvals list` shows open questions.",
-            )
+        may_change = (
+            approved and services.surface.actor is not Actor.AGENT and approvals.is_denial_in_force(approval, now)
+        )
+        if approval.state is not ApprovalState.PENDING and not may_change:
+            raise _decided_error(approval, now)
         _require_scope(approval, scope)
         always = services.policies.approvals.always_expires_s
         until = approval.expires_at if scope is ApprovalScope.ONCE else now + timedelta(seconds=always)
@@ -171,6 +216,20 @@ def answer(
             **_decision(services.caller, services.surface.actor, now, by),
         }
         return store.save_approval(services.home, approval.model_copy(update=decided))
+
+
+def _decided_error(approval: Approval, now: datetime) -> SandboxError:
+    """A request that cannot be answered so. The hint says what a person can do about it."""
+    hint = "The agent asks again if needed; `sandbox approvals list` shows open questions."
+    if approval.state is ApprovalState.APPROVED:
+        hint = f"`sandbox approvals revoke {approval.id}` takes it back."
+    elif approvals.is_denial_in_force(approval, now):
+        hint = f"It holds until {approval.expires_at:%H:%M} UTC. {_describe_way_back(approval)}"
+    return SandboxError(ErrorCode.CONFLICT, f"{approval.id} is {approval.state.value} already", hint=hint)
+
+
+def _describe_way_back(denied: Approval) -> str:
+    return f"A person allows the call after all with `sandbox approvals approve {denied.id}`."
 
 
 def revoke(services: Services, approval_id: str, by: str) -> Approval:
@@ -254,7 +313,7 @@ def _require_not_denied(approval: Approval) -> Approval:
             ErrorCode.APPROVAL_DENIED,
             f"{approval.tool} was not approved",
             details=f"{approval.id}: {approval.decided_by} denied exactly this call",
-            hint="Continue without this call, or change what the person objects to.",
+            hint=f"Continue without this call, or change what the person objects to. {_describe_way_back(approval)}",
         )
     return approval
 

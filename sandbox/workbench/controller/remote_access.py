@@ -63,7 +63,8 @@ class RemoteConnector:
         try:
             return remotes.parse_remote(url, allow_file=allow_file, allow_http=ours.allow_http, forges=self._forges())
         except SandboxError as error:
-            if allow_file and not url.startswith("-") and os.path.isdir(url):  # noqa: PTH112 - never raises
+            # Only for a person: an agent that the settings let use local paths would learn which directories there are.
+            if self.allow_file and not url.startswith("-") and os.path.isdir(url):  # noqa: PTH112 - never raises
                 raise error.with_hint(f"For a directory of this host write a path: ./{url}") from error
             raise
 

@@ -24,6 +24,7 @@ ASK_AGAIN = "Make the call again: a person is then asked about the state of now.
 PROFILE_CHOICE = "profile_choice"
 """The fact that has the state of a choice of a profile, which is one of profiles and not of the task."""
 
+_SOME_CHANGE = ("what it acts on",)
 _SHOWN_CHARS = 200
 _MOST_CHARS = 64 * 1024
 """Of a state. Two branches and a remote at their longest have less than half of it."""
@@ -115,6 +116,29 @@ def _require_facts(asked: Facts, found: Facts) -> None:
             ),
             hint=ASK_AGAIN,
         )
+
+
+def describe_changes(asked: str, now: str) -> tuple[str, ...]:
+    """What differs between two states, a line for each fact. `asked`: '' if it is not known. Pure."""
+    if asked == now:
+        return ()
+    try:
+        (target, content, facts), (target_now, content_now, facts_now) = _split_state(asked), _split_state(now)
+    except SandboxError:  # a worker of a cluster says what it likes
+        return _SOME_CHANGE
+    if not asked:
+        return _SOME_CHANGE
+    lines = [
+        f"{name}: asked about {_show(facts.get(name))}, now {_show(facts_now.get(name))}"
+        for name in sorted(facts.keys() | facts_now.keys())
+        if facts.get(name) != facts_now.get(name)
+    ]
+    is_shown = (target, target_now) == (facts.get("head_commit"), facts_now.get("head_commit"))
+    if target != target_now and not is_shown:
+        lines.append(f"commit or tree: asked about {_show(target)}, now {_show(target_now)}")
+    if content != content_now:
+        lines.append("content of the paths to delete")
+    return tuple(lines) or _SOME_CHANGE
 
 
 def _split_state(state: str) -> tuple[str, str, Facts]:

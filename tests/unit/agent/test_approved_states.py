@@ -18,18 +18,19 @@ import pytest
 from mcp.client.client import Client
 
 from sandbox.agent.agent import Agent
+from sandbox.agent.permission import build_call, permit_out_of_band
 from sandbox.agent.server import make_server
 from sandbox.agent.tools import TOOLS, Tool, ToolCall
 from sandbox.approvals import AgentCall, fingerprint
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Task, TaskOptions
+from sandbox.models import Approval, ApprovalScope, Task, TaskOptions
 from sandbox.models.checks import ReleaseRule
 from sandbox.models.releases import ReleaseManifest
 from sandbox.store.home import Home
 from sandbox.store.records import save_repository, save_task
 from sandbox.store.release_folder import open_releases
 from sandbox.workbench import Watch, Workbench
-from sandbox.workbench.approvals import chosen_profile, question
+from sandbox.workbench.approvals import chosen_profile, question, requests
 from sandbox.workbench.checks import gate, task_checks
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.delivery import promote
@@ -94,7 +95,7 @@ class Bench(Desk):
     run = "run-1"
 
     def call_of(self, tool: Tool) -> AgentCall:
-        return self.workbench.approval_call(tool.name, self.arguments_of(tool).model_dump(mode="json"))
+        return build_call(Agent(self.workbench, self.home), tool, self.arguments_of(tool))
 
     def arguments_of(self, tool: Tool) -> Any:
         fields = tool.input_model.model_fields
@@ -102,6 +103,11 @@ class Bench(Desk):
         required = {name for name, field in fields.items() if field.is_required()} | {"offline", "patches"}
         wanted = required | ({"task_id"} if "task_id" in fields else set())
         return tool.input_model(**{name: known[name] for name in wanted & fields.keys()})
+
+    def approve(self, call: AgentCall, scope: ApprovalScope = ApprovalScope.ONCE) -> Approval:
+        """Also a call that would be refused without a question."""
+        asked = requests.ask(self.workbench._services, call)
+        return self.workbench.answer_approval(asked.id, approved=True, by="a person", scope=scope)
 
     def ask_about(self, call: AgentCall) -> tuple[str, ...]:
         return question.build_question(self.workbench._services, call)
@@ -202,6 +208,13 @@ def test_each_tool_is_bound_or_says_why_not() -> None:
     }  # fmt: skip
 
 
+def test_n09_every_argument_of_every_tool_is_asked_about_but_how_long_the_call_waits(bench: Bench) -> None:
+    """Control: the tools that wait have that argument."""
+    for name, tool in TOOLS.items():
+        assert bench.call_of(tool).arguments.keys() == tool.input_model.model_fields.keys() - {"wait_s"}, name
+    assert [name for name, tool in TOOLS.items() if "wait_s" in tool.input_model.model_fields]
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_n10_a_question_that_reads_otherwise_is_of_another_call(bench: Bench, change: str) -> None:
     """Each change alters the question of some tool. The control is the test below."""
@@ -240,6 +253,54 @@ def test_n10_no_tool_acts_on_another_state_than_the_approved_one(bench: Bench, c
             TOOLS[name].call(request)
         assert caught.value.code in REFUSALS, (name, caught.value)
     assert refused
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_an_approval_no_longer_covers_says_what_changed(bench: Bench, change: str) -> None:
+    """To the person, and to the agent that makes the call again. Control: what is covered says no change."""
+    before = {name: bench.call_of(tool) for name, tool in TOOLS.items()}
+    given = {name: bench.approve(call) for name, call in before.items()}
+    CHANGES[change](bench)
+    outdated = set()
+    for name, tool in TOOLS.items():
+        now = bench.call_of(tool)
+        found, changed = bench.workbench.find_outdated_approval(now), bench.workbench.approval_changes(given[name].id)
+        is_same_call = now.arguments == before[name].arguments  # a fork has one more argument if it inherits a profile
+        assert found == ((given[name].id, changed) if changed and is_same_call else None), name
+        assert bool(changed) == (fingerprint(now) != given[name].fingerprint), name
+        outdated |= {name} if changed else set()
+    assert outdated
+
+
+def test_an_agent_learns_why_it_is_asked_again(bench: Bench) -> None:
+    """A commit was verified between the question and the approval."""
+    bench.verified = False
+    tool, agent = TOOLS["space_repo_push"], Agent(bench.workbench, bench.home)
+    errors = []
+    for _ in range(2):
+        with pytest.raises(SandboxError) as caught:
+            permit_out_of_band(agent, tool, bench.arguments_of(tool))
+        errors.append(caught.value)
+        bench.workbench.answer_approval(caught.value.details, approved=True, by="a person")
+        bench.verified = True
+    first, second = errors
+    assert first.data == {"approval_id": first.details}
+    changed = ["verified: asked about False, now True"]
+    outdated = {"approval_id": first.details, "changed": changed}
+    assert second.data == {"approval_id": second.details, "outdated": outdated}
+    assert second.hint.startswith(f"Since {first.details} was asked for, this changed: {changed[0]}. They run: ")
+    assert permit_out_of_band(agent, tool, bench.arguments_of(tool)).permission.approval_id == second.details
+
+
+def test_an_approval_of_more_than_one_call_is_not_outdated(bench: Bench) -> None:
+    """It is for any state. Nor is a request that is over."""
+    call = bench.call_of(TOOLS["space_repo_push"])
+    standing = bench.approve(call, ApprovalScope.TASK)
+    denied = bench.workbench.request_approval(call)
+    bench.workbench.answer_approval(denied.id, approved=False, by="a person")
+    bench.fail()
+    assert bench.workbench.find_outdated_approval(bench.call_of(TOOLS["space_repo_push"])) is None
+    assert [bench.workbench.approval_changes(one.id) for one in (standing, denied)] == [(), ()]
 
 
 def test_n10_a_question_is_not_asked_about_a_state_that_has_passed(bench: Bench) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,26 @@ import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from sandbox.agent import approval, permission, prompt, resources
+from sandbox.agent import approval, inputs, permission, prompt, resources
 from sandbox.agent.agent import Agent
 from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES, _read_journal
 from sandbox.agent.results import failure, success
-from sandbox.agent.server import make_server
+from sandbox.agent.server import _shorten_wait, make_server
 from sandbox.agent.tools import TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
-from sandbox.models import Actor, FileContent, JournalEntry, SearchHit, SearchResult, SearchSkipped, TaskOptions
+from sandbox.models import (
+    Actor,
+    Approval,
+    ApprovalScope,
+    ApprovalState,
+    FileContent,
+    JournalEntry,
+    SearchHit,
+    SearchResult,
+    SearchSkipped,
+    TaskOptions,
+)
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
 from sandbox.workbench import Workbench
@@ -522,6 +534,101 @@ def test_no_answer_is_no_approval(desk: Desk, mode: str, action: Any) -> None:
     talk(agent_of(desk, approvals="policy"), session, mode, elicitation_callback=elicit)
 
 
+@dataclass
+class Form:
+    """A form of a client that its user does not answer. `on_show`: is called in a thread once it is shown."""
+
+    on_show: Callable[[], object]
+    shown: int = 0
+    taken_away: int = 0
+
+    async def show(self, _context: object, _params: types.ElicitRequestParams) -> types.ElicitResult:
+        self.shown += 1
+        await anyio.to_thread.run_sync(self.on_show)
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            self.taken_away += 1
+            raise
+        raise AssertionError
+
+
+def open_question(workbench: Workbench) -> Approval:
+    (asked,) = (one for one in workbench.approvals() if one.state is ApprovalState.PENDING)
+    return asked
+
+
+ELSEWHERE: dict[str, Callable[[Workbench, Approval], object]] = {
+    "approve": lambda bench, asked: bench.answer_approval(asked.id, approved=True, by="a person"),
+    "approve for the task": lambda bench, asked: bench.answer_approval(
+        asked.id, approved=True, by="a person", scope=ApprovalScope.TASK
+    ),
+    "deny": lambda bench, asked: bench.answer_approval(asked.id, approved=False, by="a person"),
+    "revoke": lambda bench, asked: bench.revoke_approval(asked.id, by="a person"),
+}
+
+
+@pytest.mark.parametrize("how", ELSEWHERE)
+def test_a_decision_that_is_made_elsewhere_ends_the_wait_for_the_clients_user(desk: Desk, how: str) -> None:
+    """In a shell, while the client shows its form. The session has 60 s, as clients do."""
+    form = Form(lambda: ELSEWHERE[how](desk.workbench, open_question(desk.workbench)))
+
+    async def session(client: Client) -> None:
+        call = {"task_id": desk.task.id}
+        if how.startswith("approve"):
+            assert (await ok(client, "space_repo_close_task", **call))["task"]["status"] == "closed"
+        else:
+            assert (await failed(client, "space_repo_close_task", **call))["code"] == "approval_denied"
+            assert desk.workbench.task(desk.task.id).status == "working"
+        await client.list_prompts()
+        assert (form.shown, form.taken_away) == (1, 1)
+
+    talk(agent_of(desk, approvals="policy"), session, "legacy", elicitation_callback=form.show)
+
+
+def test_an_approval_of_another_question_ends_the_wait_if_it_covers_the_call(desk: Desk) -> None:
+    other = desk.workbench.approval_call("space_repo_close_task", {"task_id": desk.task.id, "discard": True})
+    asked = desk.workbench.request_approval(other)
+    form = Form(
+        lambda: desk.workbench.answer_approval(asked.id, approved=True, by="a person", scope=ApprovalScope.TASK)
+    )
+
+    async def session(client: Client) -> None:
+        await ok(client, "space_repo_close_task", task_id=desk.task.id)
+        assert form.shown == 1
+
+    talk(agent_of(desk, approvals="policy"), session, "legacy", elicitation_callback=form.show)
+
+
+def test_a_form_that_is_not_answered_ends_before_the_client_gives_up(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent learns the id, and a person may still answer in a shell."""
+    assert approval.ANSWER_S <= 45
+    monkeypatch.setattr(approval, "ANSWER_S", 0.2)
+    form = Form(lambda: None)
+
+    async def session(client: Client) -> None:
+        found = await failed(client, "space_repo_close_task", task_id=desk.task.id)
+        asked = open_question(desk.workbench)
+        assert (found["code"], found["data"]) == ("approval_required", {"approval_id": asked.id})
+        await client.list_prompts()
+        assert (form.shown, form.taken_away) == (1, 1)
+        desk.workbench.answer_approval(asked.id, approved=True, by="a person")
+        await ok(client, "space_repo_close_task", task_id=desk.task.id)
+        assert form.shown == 1
+
+    talk(agent_of(desk, approvals="policy"), session, "legacy", elicitation_callback=form.show)
+
+
+def test_a_call_that_waited_for_a_person_waits_less_for_its_run(desk: Desk) -> None:
+    arguments = inputs.PrepareInput(task_id=desk.task.id, wait_s=45)
+    assert _shorten_wait(arguments, 40.0).wait_s == 5
+    assert _shorten_wait(arguments, 50.0).wait_s == 0
+    status = inputs.TaskInput(task_id=desk.task.id)
+    assert _shorten_wait(status, 40.0) == status
+
+
 @GENERATIONS
 def test_without_elicitation_a_person_answers_out_of_band(desk: Desk, mode: str) -> None:
     async def session(client: Client) -> None:
@@ -535,6 +642,48 @@ def test_without_elicitation_a_person_answers_out_of_band(desk: Desk, mode: str)
         changed = await failed(client, "space_repo_close_task", **arguments, discard=True)
         assert changed["code"] == "approval_required"
         await ok(client, "space_repo_close_task", **arguments)
+
+    talk(agent_of(desk, approvals="policy"), session, mode)
+
+
+@GENERATIONS
+def test_an_approval_is_for_any_time_that_the_call_waits(desk: Desk, mode: str) -> None:
+    """Control: the call is not `approval_required`, but refused for what it does."""
+
+    async def session(client: Client) -> None:
+        call = {"run_id": "run-none"}
+        required = await failed(client, "space_repo_wait_run", **call, wait_s=45)
+        assert required["code"] == "approval_required"
+        asked = desk.workbench.answer_approval(required["details"], approved=True, by="a person")
+        assert "wait_s" not in "\n".join((asked.arguments, *asked.question))
+        assert (await failed(client, "space_repo_wait_run", **call, wait_s=5))["code"] == "not_found"
+
+    (desk.home / "policies").mkdir()
+    (desk.home / "policies" / "approvals.toml").write_text('[tools]\nspace_repo_wait_run = "ask"\n')
+    with Workbench(desk.home, environ={}) as workbench:
+        talk(Agent(workbench, desk.home), session, mode)
+
+
+@GENERATIONS
+@pytest.mark.parametrize("scope", ApprovalScope)
+def test_what_is_approved_already_is_not_asked_ahead(desk: Desk, mode: str, scope: ApprovalScope) -> None:
+    """Nor used up by that. Control: of another task a person is asked."""
+    other = desk.workbench.create_task(desk.repo_id, "other")
+
+    async def ahead(client: Client, task_id: str) -> dict[str, Any]:
+        wish = {"tool": "space_repo_close_task", "arguments": {"task_id": task_id}}
+        return await ok(client, "space_agent_request_tool_approval", **wish)
+
+    async def session(client: Client) -> None:
+        asked = await ahead(client, desk.task.id)
+        assert asked["state"] == "pending"
+        desk.workbench.answer_approval(asked["id"], approved=True, by="a person", scope=scope)
+        for _ in range(2):
+            assert await ahead(client, desk.task.id) == {**asked, "state": "approved"}
+        found = await ahead(client, other.id)
+        assert found["state"] == ("approved" if scope is ApprovalScope.REPOSITORY else "pending")
+        await ok(client, "space_repo_close_task", task_id=desk.task.id)
+        assert (desk.workbench.approval(asked["id"]).state is ApprovalState.USED) == (scope is ApprovalScope.ONCE)
 
     talk(agent_of(desk, approvals="policy"), session, mode)
 

@@ -618,6 +618,23 @@ def test_a_request_is_named_by_the_beginning_of_its_id(command: Command, tmp_pat
     assert command("approvals", "show", "apr-")[0] == 2
 
 
+def test_a_person_who_approves_a_call_learns_what_changed_since_it_was_asked(command: Command, tmp_path: Path) -> None:
+    """Control: before the change there is no such line."""
+    home = tmp_path / "sandbox-home"
+    with Workbench(home, environ={}) as workbench:
+        asked = workbench.request_approval(workbench.approval_call("space_repo_clone", {"url": "https://h/o/one"}))
+    assert json.loads(command("approvals", "show", asked.id, "--json")[1])["changed"] == []
+    assert "changed since" not in command("approvals", "show", asked.id)[1]
+    (home / "policies").mkdir()
+    (home / "policies" / "approvals.toml").write_text('[tools]\nspace_repo_commit = "ask"\n')
+    assert json.loads(command("approvals", "show", asked.id, "--json")[1])["changed"] == ["the approval policy"]
+    shown = command("approvals", "approve", asked.id)[1].splitlines()
+    assert shown[-2:] == [
+        "changed since it was asked, so the call of now needs another approval:",
+        "  the approval policy",
+    ]
+
+
 def test_the_list_says_what_each_question_is_about(command: Command, tmp_path: Path) -> None:
     with Workbench(tmp_path / "sandbox-home", environ={}) as workbench:
         for url in ("https://h/o/one", f"https://h/{'x' * 90}/y"):

@@ -17,7 +17,7 @@ from sandbox.approvals import AgentCall, fingerprint, to_canonical_json
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode
 from sandbox.files.names import WalkLimits
-from sandbox.models import Approval, ApprovalScope, ApprovalState, Risk, Task, TaskOptions, TaskStatus
+from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Risk, Task, TaskOptions, TaskStatus
 from sandbox.policy.approvals import ApprovalPolicy, Decision, load_approval_policy
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
@@ -339,12 +339,57 @@ def _answers(desk: Desk, approval_id: str) -> list[Callable[[], object]]:
 
 
 def test_a_decision_is_made_once(desk: Desk) -> None:
-    asked = desk.workbench.request_approval(call_of(desk, message="m"))
+    """But for a denial, which a person may change (below)."""
+    decided = approved(desk, call_of(desk, message="m"))
+    for is_approved in (True, False):
+        with refused(ErrorCode.CONFLICT) as caught:
+            desk.workbench.answer_approval(decided.id, approved=is_approved, by="somebody else")
+        assert f"approvals revoke {decided.id}" in caught.value.hint
+    denied = desk.workbench.request_approval(call_of(desk, message="n"))
+    for _ in range(2):
+        with refused(ErrorCode.APPROVAL_DENIED, ErrorCode.CONFLICT) as caught:
+            desk.workbench.answer_approval(denied.id, approved=False, by="a person")
+            desk.workbench.request_approval(call_of(desk, message="n"))
+        assert f"approvals approve {denied.id}" in caught.value.hint
+
+
+@pytest.mark.parametrize("scope", [ApprovalScope.ONCE, ApprovalScope.TASK])
+def test_a_person_may_approve_later_what_was_denied(desk: Desk, scope: ApprovalScope) -> None:
+    """Both decisions are in the journal, and one call is approved, once."""
+    call = call_of(desk, message="m")
+    asked = desk.workbench.request_approval(call)
     desk.workbench.answer_approval(asked.id, approved=False, by="a person")
-    with refused(ErrorCode.CONFLICT):
-        desk.workbench.answer_approval(asked.id, approved=True, by="somebody else")
-    with refused(ErrorCode.APPROVAL_DENIED):
-        desk.workbench.request_approval(call_of(desk, message="m"))
+    later = desk.workbench.answer_approval(asked.id, approved=True, by="another person", scope=scope)
+    assert (later.state, later.decided_by) == (ApprovalState.APPROVED, "another person")
+    assert (later.expires_at == asked.expires_at) == (scope is ApprovalScope.ONCE)
+    assert desk.workbench.use_approval(call)
+    assert desk.workbench.use_approval(call) == (scope is ApprovalScope.TASK)
+    entries = desk.workbench.log(desk.task.id)
+    assert [e.operation for e in entries] == ["create", "ask", "deny", "approve"]
+    assert ["a person" in entries[2].names, "another person" in entries[3].names] == [True, True]
+
+
+def test_n09_a_denial_that_expired_is_not_approved_later(desk: Desk) -> None:
+    """The agent asks again then. Control: the test above."""
+    call = call_of(desk, message="m")
+    asked = desk.workbench.request_approval(call)
+    denied = desk.workbench.answer_approval(asked.id, approved=False, by="a person")
+    store.save_approval(Home(desk.home), denied.model_copy(update={"expires_at": denied.created_at}))
+    with refused(ErrorCode.CONFLICT) as caught:
+        desk.workbench.answer_approval(asked.id, approved=True, by="a person")
+    assert "asks again if needed" in caught.value.hint
+    assert desk.workbench.request_approval(call).id != asked.id
+
+
+def test_n09_the_client_of_an_agent_approves_nothing_that_a_person_denied(desk: Desk) -> None:
+    """Its form may still be open. Control: an open question it may answer."""
+    with Workbench(desk.home, environ={}, actor=Actor.AGENT) as agents:
+        asked, other = (desk.workbench.request_approval(call_of(desk, message=text)) for text in "mn")
+        desk.workbench.answer_approval(asked.id, approved=False, by="a person")
+        with refused(ErrorCode.CONFLICT):
+            agents.answer_approval(asked.id, approved=True, by="elicitation")
+        assert desk.workbench.approval(asked.id).state is ApprovalState.DENIED
+        agents.answer_approval(other.id, approved=True, by="elicitation")
 
 
 def test_a_question_is_put_once(desk: Desk) -> None:
@@ -373,6 +418,20 @@ def test_nobody_is_asked_about_what_would_be_refused(tmp_path: Path) -> None:
         for url in ("/etc", "file:///etc", "ext::sh -c true", "-x", "https://user:word@example.com/a/b"):
             with refused(ErrorCode.INVALID_INPUT):
                 workbench.approval_call("space_repo_clone", {"url": url})
+
+
+def test_an_agent_does_not_learn_without_an_approval_which_paths_there_are(tmp_path: Path) -> None:
+    """Where local paths are allowed: a refusal of what does not exist would tell about any path of this host. Control:
+    they are allowed.
+    """
+    (tmp_path / "there").mkdir()
+    settings = {"remotes": {"allow_file": True}}
+    with Workbench(tmp_path / "home", environ={}, actor=Actor.AGENT, settings=settings) as agents:
+        for name in ("there", "not-there"):
+            call = agents.approval_call("space_repo_clone", {"url": str(tmp_path / name)})
+            assert agents.request_approval(call).state is ApprovalState.PENDING
+        with refused(ErrorCode.REMOTE_NOT_FOUND):
+            agents.clone(str(tmp_path / "not-there"))
 
 
 def test_nobody_is_asked_about_a_push_of_nothing_or_through_a_closed_gate(desk: Desk) -> None:

@@ -75,13 +75,18 @@ def test_a_name_that_is_a_directory_gets_a_hint_in_an_error_of_its_own(
     assert cause.hint != found.value.hint
 
 
-def test_without_local_paths_a_directory_gets_no_such_hint(
-    connect: Callable[..., RemoteConnector], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("settings", [{}, {"allow_file": True}], ids=["no local paths", "of an agent"])
+def test_who_may_not_look_at_directories_gets_no_such_hint(
+    connect: Callable[..., RemoteConnector],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, object],
 ) -> None:
+    """An agent would learn which directories this host has, before a person is asked. Control: the test above."""
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SandboxError) as found:
-        connect(allow_file=False).parse("project")
+        connect(allow_file=False, settings=settings).parse("project")
     assert "./project" not in found.value.hint
 
 

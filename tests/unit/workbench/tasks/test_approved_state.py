@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.workbench.tasks.approved_state import Facts, join_state, require_approved_state
+from sandbox.workbench.tasks.approved_state import Facts, describe_changes, join_state, require_approved_state
 
 HEAD = "a" * 40
 FACTS: Facts = {"remote": None, "branch": "\u00e4" * 2000, "base_branch": "\U0001f600" * 1000, "verified": True}
@@ -59,3 +59,26 @@ def test_n10_a_digest_of_content_is_compared_where_an_operation_has_one(facts: F
     with pytest.raises(SandboxError) as caught:
         require(approved)
     assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_what_differs_between_two_states_is_said_for_each_fact() -> None:
+    one, other = join_state(HEAD, FACTS), join_state(HEAD, {**FACTS, "verified": False, "remote": "https://h/r"})
+    assert describe_changes(one, one) == ()
+    assert describe_changes(one, other) == (
+        "remote: asked about None, now 'https://h/r'",
+        "verified: asked about True, now False",
+    )
+    assert describe_changes(one, one.replace(HEAD, "b" * 40)) == (
+        f"commit or tree: asked about {HEAD!r}, now {'b' * 40!r}",
+    )
+    assert describe_changes(f"{HEAD} sha256:a {{}}", f"{HEAD} sha256:b {{}}") == ("content of the paths to delete",)
+
+
+def test_a_commit_is_said_once_if_it_is_a_fact_too() -> None:
+    states = [join_state(commit * 40, {"head_commit": commit * 40}) for commit in "ab"]
+    assert [line.split(":")[0] for line in describe_changes(*states)] == ["head_commit"]
+
+
+@pytest.mark.parametrize("asked", ["", "{", f"{HEAD} {{"], ids=["of an earlier version", "no state", "torn"])
+def test_states_that_cannot_be_compared_differ(asked: str) -> None:
+    assert describe_changes(asked, join_state(HEAD, FACTS))
