@@ -17,7 +17,8 @@ _ARGUMENTS = {"delete": "delete_worktree", "discard": "discard", "ref": "ref", "
 
 _OPTION = re.compile(rf"(?<![\w-])--({'|'.join(_ARGUMENTS)})(?![\w-])")
 _WORDS = "|".join(sorted(_TOOLS, key=len, reverse=True))
-_QUOTED = re.compile(rf"`sandbox ({_WORDS})(?: (?![^`]*--discard)[^`]*)?`")
+# Of all checks of a task, which only a person stops: the tool stops one background run.
+_QUOTED = re.compile(rf"`sandbox (?!check stop task-)({_WORDS})(?: (?![^`]*--discard)[^`]*)?`")
 _PLAIN = re.compile(rf"(?<!`)\bsandbox ({_WORDS})(?![\w-])")
 
 

@@ -107,6 +107,12 @@ class ObservedRequest:
         words = [line.split(" ") for line in os.pread(self._fd, 2**20, 0).decode().splitlines()]
         return {line[0]: line[1] for line in words if len(line) == 2 and line[0].startswith("run-")}
 
+    @property
+    def run_id(self) -> str | None:
+        """The id of the background run; None for a request without one."""
+        name = self.path.name.partition(".")[2]
+        return name if name.startswith("run-") else None
+
     def clean_up(self) -> bool:
         """Remove the stop file, and the request file if its process died. Returns whether it had died."""
         _stop_path(self.path).unlink(missing_ok=True)
