@@ -127,7 +127,8 @@ class RunResult(SparseModel):
 
     Tails and `truncated` are absent when the run passed; `space_repo_read_log` has all output, also that of the
     `services` that ran beside it, as `service-NAME`. While `state` is
-    `running` there are `elapsed_s`, `deadline_s`, `queue_position` and `last_lines` instead of a verdict.
+    `running` there are `elapsed_s`, `deadline_s`, `queue_position` and `last_lines` instead of a verdict, or
+    `waits_for`: which operation holds the task, so that the check cannot begin.
     """
 
     verdict: Verdict | None = None
@@ -145,6 +146,7 @@ class RunResult(SparseModel):
     elapsed_s: float | None = None
     deadline_s: float | None = None
     queue_position: int | None = None
+    waits_for: str | None = None
     last_lines: tuple[str, ...] | None = None
     stdout_bytes: int | None = None
     stderr_bytes: int | None = None
@@ -186,6 +188,7 @@ class _Progress(SparseModel):
     state: RunState
     elapsed_s: float | None = None
     queue_position: int | None = None
+    waits_for: str | None = None
     last_lines: tuple[str, ...] | None = None
 
 

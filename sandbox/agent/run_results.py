@@ -55,7 +55,7 @@ def build_answer(run: BackgroundRun, model: type[AnswerT]) -> AnswerT:
     """A background run as the result model of its tool: its progress, or its result. Pure."""
     common = {"run_id": run.run_id, "task_id": run.task_id, "state": run.state}
     if run.state == "running":
-        fields = {"check_id", "elapsed_s", "deadline_s", "queue_position"} & set(model.model_fields)
+        fields = {"check_id", "elapsed_s", "deadline_s", "queue_position", "waits_for"} & set(model.model_fields)
         return model(**common, **{name: getattr(run, name) for name in fields}, last_lines=run.last_lines or None)
     if run.operation == "layers-build":
         return model(**common, **_preparation_fields(run.prepared))

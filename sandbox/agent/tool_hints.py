@@ -19,7 +19,8 @@ _LISTS = {"without"}
 
 _OPTION = re.compile(rf"(?<![\w-])--({'|'.join(_ARGUMENTS)})(?![\w-])")
 _WORDS = "|".join(sorted(_TOOLS, key=len, reverse=True))
-_QUOTED = re.compile(rf"`sandbox ({_WORDS})( (?![^`]*--discard)[^`]*)?`")
+# Of all checks of a task, which only a person stops: the tool stops one background run.
+_QUOTED = re.compile(rf"`sandbox (?!check stop task-)({_WORDS})( (?![^`]*--discard)[^`]*)?`")
 _GIVEN = re.compile(rf" --({'|'.join(_ARGUMENTS)})(?: ([^-\s][^\s]*))?(?!\S)")
 _PLAIN = re.compile(rf"(?<!`)\bsandbox ({_WORDS})(?![\w-])")
 

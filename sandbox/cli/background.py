@@ -125,6 +125,8 @@ def _show_prepared(found: BackgroundRun) -> None:
 
 def _progress(found: BackgroundRun) -> str:
     what = f"{found.check_id or found.operation} of {found.task_id or found.repo_id}"
+    if found.waits_for:
+        return f"{what}: waiting for {found.waits_for}, {found.elapsed_s:.0f} s so far"
     if found.queue_position:
         return f"{what}: waiting, number {found.queue_position} in the queue, {found.elapsed_s:.0f} s so far"
     deadline = f", deadline at {found.deadline_s:.0f} s" if found.deadline_s else ""

@@ -24,6 +24,7 @@ class BackgroundRun(Model):
     While `state` is `running`: `check_id` is the current check and `check_run_id` its run; its log can be read.
     `deadline_s` is the deadline of that check and `elapsed_s` the duration of the request, both in seconds since
     `started_at`. `queue_position` is the place among waiting checks; a waiting check has no deadline yet.
+    `waits_for`: what holds the task, while no check of the run has begun because another operation has the task.
     When `state` is `finished`: `runs` has the runs of a `check`, required ones first, `verification` the result of a
     `verify` or `candidate`, `exploration` that of an `explore`, and `prepared` that of a `layers-build`, unless it was
     stopped. `last_lines` is guest text.
@@ -41,6 +42,7 @@ class BackgroundRun(Model):
     check_id: CheckId | None = None
     check_run_id: str | None = None
     queue_position: int | None = None
+    waits_for: str | None = None
     last_lines: tuple[str, ...] = ()
     runs: tuple[CheckRun, ...] = ()
     verification: Verification | None = None

@@ -60,6 +60,7 @@ class BackgroundRunRecord(Model):
     check_id: CheckId | None = None
     check_run_id: str | None = None
     queue_position: int | None = None
+    waits_for: str | None = None
     last_lines: tuple[str, ...] = ()
     runs: tuple[CheckRun, ...] = ()
     verification: Verification | None = None
@@ -119,5 +120,5 @@ def _not_found_error(home: Home, run_id: str) -> SandboxError:
         ErrorCode.NOT_FOUND,
         f"There is no background run '{run_id[:100]}'",
         details="\n".join(["The newest runs:", *newest] if newest else ["No run was started in the background yet."]),
-        hint="`sandbox check runs TASK` lists a task's finished runs.",
+        hint="Start the same run again, as with `sandbox check run`: while it is running, the answer has its id.",
     )

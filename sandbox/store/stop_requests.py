@@ -86,27 +86,32 @@ class ObservedRequest:
         return os.fstat(self._fd).st_nlink == 0 or is_abandoned(self.path)
 
     def read_checks(self) -> list[tuple[CheckId, Verdict | None]]:
-        """The checks that began, with the verdicts of those that ended."""
-        words = [line.split(" ") for line in os.pread(self._fd, 2**20, 0).decode().splitlines()]
-        began = [name for name, *verdict in words if not verdict]
-        ended = {name: Verdict(verdict[0]) for name, *verdict in words if verdict and verdict[0] in set(Verdict)}
-        return [(name, ended.get(name)) for name in began]
-
-    def read_running(self) -> list[CheckId]:
-        """The checks that began and have not ended; a check may run several times."""
-        running: list[CheckId] = []
+        """The checks that began, with the verdicts of those that ended. A check may run several times: of those that
+        run at the same time, the first is taken for the one that ended.
+        """
+        began: list[tuple[CheckId, Verdict | None]] = []
         for line in os.pread(self._fd, 2**20, 0).decode().splitlines():
             name, *verdict = line.split(" ")
             if not verdict:
-                running.append(name)
-            elif name in running and verdict[0] in set(Verdict):
-                running.remove(name)
-        return running
+                began.append((name, None))
+            elif verdict[0] in set(Verdict) and (name, None) in began:
+                began[began.index((name, None))] = (name, Verdict(verdict[0]))
+        return began
+
+    def read_running(self) -> list[CheckId]:
+        """The checks that began and have not ended."""
+        return [name for name, verdict in self.read_checks() if verdict is None]
 
     def read_runs(self) -> dict[str, CheckId]:
         """The checks that began, by the ids of their runs."""
         words = [line.split(" ") for line in os.pread(self._fd, 2**20, 0).decode().splitlines()]
         return {line[0]: line[1] for line in words if len(line) == 2 and line[0].startswith("run-")}
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the background run; None for a request without one."""
+        name = self.path.name.partition(".")[2]
+        return name if name.startswith("run-") else None
 
     def clean_up(self) -> bool:
         """Remove the stop file, and the request file if its process died. Returns whether it had died."""

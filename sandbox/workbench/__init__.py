@@ -175,8 +175,9 @@ class Workbench:
         """`home`: the default is that of the command line. `settings`: overrides, in the structure of config.toml.
 
         `allow_file`: local paths may be remotes. `progress`: called from another thread with lines about long
-        transfers, which contain text of the remote. `actor`: who the journal names as the caller. Raises:
-        `invalid_input` for an unusable home; `policy_violation` on a kernel without openat2.
+        transfers, which contain text of the remote, and about waits for another operation on a task. `actor`: who the
+        journal names as the caller. Raises: `invalid_input` for an unusable home; `policy_violation` on a kernel
+        without openat2.
         """
         environment = os.environ if environ is None else environ
         self._services = build_services(

@@ -42,6 +42,7 @@ from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_build, stop_checks, 
 from sandbox.workbench.controller.background_threads import BackgroundThread, BackgroundThreads
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.tasks.busy_task import TASK_HELD
 
 LAST_LINES, LINE_CHARS = 10, 200
 """How much output of a running check is shown."""
@@ -51,6 +52,13 @@ _WRITE_EVERY_S = 0.5
 _LOOK_S = 0.25
 _START_LOOK_S = 0.05
 _START_WAIT_S = 60.0
+_COMMANDS: Mapping[BackgroundOperation, str] = {
+    "check": "check run",
+    "verify": "verify",
+    "candidate": "candidate",
+    "layers-build": "layers build",
+    "explore": "explore",
+}
 _log = logging.getLogger(__name__)
 
 Result: TypeAlias = "tuple[CheckRun, ...] | Verification | PreparedLayers | Exploration"
@@ -173,7 +181,13 @@ class _Tracker:
             self._add_output(f"{line}\n".encode())
             watch.building(line)
 
-        return replace(watch, starts=on_start, queued=on_queue, follow=on_output, building=on_building)
+        def on_waiting(what: str) -> None:
+            self._change(waits_for=what or None)
+            watch.waiting(what)
+
+        return replace(
+            watch, starts=on_start, queued=on_queue, follow=on_output, building=on_building, waiting=on_waiting
+        )
 
     def finish(self, result: Result) -> None:
         """Record the result of the run."""
@@ -188,6 +202,8 @@ class _Tracker:
 
     def fail(self, error: SandboxError) -> None:
         """Record that the run ended with an error instead of a result."""
+        if error.reason == TASK_HELD and self._record.check_id is None:
+            error = _explain_missed_start(self._record, error)
         failure = RunFailure(
             code=error.code,
             brief=error.brief,
@@ -234,6 +250,19 @@ class _Tracker:
             record = self._record.model_copy(update={"last_lines": lines, **changes})
             save_background_run(self._home, record)
             self._record = record
+
+
+def _explain_missed_start(record: BackgroundRunRecord, error: SandboxError) -> SandboxError:
+    """The same conflict, as it is read later: the task may be idle by then. Pure."""
+    command = _COMMANDS[record.operation]
+    return SandboxError(
+        error.code,
+        f"{record.run_id} did not start: another operation held {record.owner_id} then",
+        details=error.details.replace("It is", "It was", 1),
+        hint=f"Start it again once that has ended: `sandbox {command} {record.owner_id}`.",
+        reason=error.reason,
+        data=error.data,
+    )
 
 
 def wait(
@@ -335,6 +364,7 @@ def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
         check_id=record.check_id if running else None,
         check_run_id=record.check_run_id if running else None,
         queue_position=record.queue_position if running else None,
+        waits_for=record.waits_for if running else None,
         last_lines=record.last_lines if running else (),
         runs=record.runs,
         verification=record.verification,

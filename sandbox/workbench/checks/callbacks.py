@@ -66,6 +66,7 @@ class Watch:
     `starts`: called before a check with the id of its run. With this id the log can be read while the check runs.
     `building`: called with each line of the build of an image that the checks need and the engine does not have, and of
     fetches of packages; also from other threads.
+    `waiting`: called with what holds the task, when the request waits for it, and with '' when the wait is over.
     `warn`: called with what a reader of the verdicts has to know, such as packages that could not be fetched.
     """
 
@@ -76,3 +77,4 @@ class Watch:
     starts: Callable[[str, Check], None] = _ignore_start
     building: Callable[[str], None] = _ignore_line
     warn: Callable[[str], None] = _ignore_line
+    waiting: Callable[[str], None] = _ignore_line

@@ -42,14 +42,15 @@ def stoppable(home: Home, owner_id: str, watch: Watch, run_id: str | None = None
     with register_request(home.stop_requests, owner_id, run_id) as request:
 
         def announce(check: Check, run: CheckRun | None) -> None:
-            if run is None:
-                request.note_begin(check.id)
-            else:
-                request.note_end(check.id, run.verdict)
+            if (
+                run is not None and not run.cached
+            ):  # the announced check may have a label before its id, its run has none
+                request.note_end(run.check_id, run.verdict)
             watch.announce(check, run)
 
         def note_start(run_id: str, check: Check) -> None:
             request.note_run(run_id, check.id)
+            request.note_begin(check.id)
             watch.starts(run_id, check)
 
         yield replace(
@@ -109,9 +110,9 @@ def _list_stopped(
 ) -> Iterator[StoppedCheck]:
     """Checks that were killed by this stop, and those that a dead process had begun."""
     for request, known, died in zip(requests, before, dead, strict=True):
-        finished = {name for name, verdict in known if verdict is not None}
-        for name, verdict in request.read_checks():
-            if name not in finished and (verdict is Verdict.KILLED or (died and verdict is None)):
+        for index, (name, verdict) in enumerate(request.read_checks()):
+            was_over = index < len(known) and known[index][1] is not None
+            if not was_over and (verdict is Verdict.KILLED or (died and verdict is None)):
                 yield StoppedCheck(check_id=name, verdict=verdict)
 
 

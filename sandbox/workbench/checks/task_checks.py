@@ -78,7 +78,7 @@ def run_checks(
     )
     setups = prepare_setups(services, profile.parts_of(checks), find_last_tree(services, task), watch)
     recorders = {name: running.build_task_recorder(services, setup, task_id) for name, setup in setups.items()}
-    with hold_layers(services, task.id, *setups.values()), lock_task(services, task) as locked:
+    with hold_layers(services, task.id, *setups.values()), lock_task(services, task, waiting=watch.waiting) as locked:
         is_tree = locked.workspace_kind is WorkspaceKind.TREE
         task = tree_tasks.lay_out_files(services, locked) if is_tree else locked
         require_approved_task(services, task, wanted.expected_tree)
@@ -109,7 +109,8 @@ def _run_in_task(
         report = running.prepare_task_report(services.home, task.id, opened.site)
         account = find_account(services, opened.owner)
         place = CheckDirectories(opened.root, report, account, tree, clean_room=False, task_id=task.id)
-        with defer_interrupts(), mark_guest_running(services.home.guest_mark(task.id), coarse_now_ns):
+        mark = services.home.guest_mark(task.id)
+        with defer_interrupts(), mark_guest_running(mark, coarse_now_ns, run_id):
             recorder = recorders[project_of(check.id)]
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
             os.utime(services.home.report(task.id))  # when the container was used last (memory_admission.py)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,9 +62,10 @@ if TYPE_CHECKING:
     from sandbox.git import cache_clones
     from sandbox.workbench.repositories import clone, commit_facts, known_rules, repository_settings
     from sandbox.workbench.repositories import lfs as lfs_files
-    from sandbox.workbench.tasks import spare_tasks, tree_tasks
+    from sandbox.workbench.tasks import busy_task, spare_tasks, tree_tasks
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
+    busy_task = LazyModule("sandbox.workbench.tasks.busy_task")
     spare_tasks = LazyModule("sandbox.workbench.tasks.spare_tasks")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
     cache_clones = LazyModule("sandbox.git.cache_clones")
@@ -77,6 +78,8 @@ _log = logging.getLogger(__name__)
 
 EDIT_WAIT_S = 10.0
 """How long an edit waits for another operation on the same task. Checks run longer, so they cause a conflict."""
+
+_QUIET_WAIT_S = 1.0  # after which it says what it waits for
 
 
 @dataclass(frozen=True)
@@ -288,16 +291,36 @@ def read_base(services: Services, task: Task) -> TaskBase:
 
 
 @contextmanager
-def lock_task(services: Services, task: str | Task, wait_s: float = EDIT_WAIT_S) -> Iterator[Task]:
+def lock_task(
+    services: Services,
+    task: str | Task,
+    wait_s: float = EDIT_WAIT_S,
+    waiting: Callable[[str], None] | None = None,
+) -> Iterator[Task]:
     """Lock the task: no check runs in it, and no other edit. Raises: `conflict` when one does after `wait_s`.
 
-    `task`: its id, or its record if the caller has read it. The yielded record is read under the lock.
+    `task`: its id, or its record if the caller has read it. The yielded record is read under the lock. `waiting`: as
+    `busy_task.wait_for_lock`.
     """
     task_id = task.id if isinstance(task, Task) else task
     require_task_record(services.home, task_id)
-    with services.home.locked(task_id, timeout_s=wait_s):
+    with _hold(services, task_id, wait_s, waiting):
         remove_orphans(services, task_id)
         yield find_task(services.home, task_id)
+
+
+@contextmanager
+def _hold(
+    services: Services, task_id: str, wait_s: float, waiting: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Hold the lock of a task. Raises: as `busy_task.wait_for_lock`."""
+    quiet_s = min(wait_s, _QUIET_WAIT_S)
+    with ExitStack() as held:
+        try:
+            held.enter_context(services.home.locked(task_id, quiet_s))
+        except SandboxError:
+            held.enter_context(busy_task.wait_for_lock(services, task_id, wait_s - quiet_s, waiting))
+        yield
 
 
 @contextmanager
@@ -378,7 +401,7 @@ def close_task(
     `expected_tree`: the working state that was approved. Raises: `conflict` for another one; `dirty_workspace`.
     """
     task = find_task(services.home, task_id, allow_closed=True)
-    with services.home.locked(task_id, timeout_s=EDIT_WAIT_S):
+    with _hold(services, task_id, EDIT_WAIT_S):
         remove_orphans(services, task_id)
         services.home.spare_mark(task_id).unlink(missing_ok=True)
         task = find_task(services.home, task_id, allow_closed=True)

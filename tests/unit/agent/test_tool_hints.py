@@ -28,6 +28,8 @@ from sandbox.policy.commit import AddedFile, CommitPolicy, require_sources
         ("`sandbox task snapshots task-1` shows all", "`space_repo_list_snapshots` shows all"),
         ("`sandbox task clean TASK --discard` loses all", "`sandbox task clean TASK --discard` loses all"),
         ("They run: sandbox approvals approve apr-1.", "They run: sandbox approvals approve apr-1."),
+        ("Wait for it, or run `sandbox check stop task-1`.", "Wait for it, or run `sandbox check stop task-1`."),
+        ("Or run `sandbox check stop run-1`.", "Or run `space_repo_stop_run`."),
         ("`sandbox gc` removes what is left.", "`sandbox gc` removes what is left."),
         ("Commit them, or repeat with --discard.", "Commit them, or repeat with `discard`."),
         ("Close the task with --delete --discard.", "Close the task with `delete_worktree` `discard`."),

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,10 @@ from sandbox.models import Check, StoppedCheck, StopResult, Verdict
 from sandbox.store.home import Home
 from sandbox.store.stop_requests import open_requests, register_request
 from sandbox.workbench import Watch
+from sandbox.workbench.checks.differential import _label as name_side
+from sandbox.workbench.checks.explore import _name_checks as name_way
 from sandbox.workbench.checks.stop import stop_build, stop_checks, stoppable
+from tests.unit.agent.test_run_results import run_of
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -162,10 +165,10 @@ def test_a_stopped_request_hears_of_it_and_what_it_ended_is_told(desk: Desk) -> 
             open_requests(services.home.stop_requests, desk.task.id) as own,
         ):
             path = own[0].path
-            heard.announce(checks[0], None)
+            begin(heard, checks[0])
             ended(path, "before", Verdict.PASSED)
-            heard.announce(checks[1], None)
-            heard.announce(checks[2], None)
+            begin(heard, checks[1])
+            begin(heard, checks[2])
             at_work.set()
             while not heard.cancelled():
                 time.sleep(0.005)
@@ -179,6 +182,48 @@ def test_a_stopped_request_hears_of_it_and_what_it_ended_is_told(desk: Desk) -> 
     thread.join(DEADLINE_S)
     assert found.stopped == (StoppedCheck(check_id="long", verdict=Verdict.KILLED),)
     assert told == ["before", "meanwhile", "long"]
+
+
+def begin(heard: Watch, check: Check) -> None:
+    """As a run of a check begins."""
+    heard.starts(f"run-{uuid.uuid4().hex}", check)
+    heard.announce(check, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", [name_way, name_side], ids=["explore", "verify --against"])
+def test_a_check_that_is_announced_with_a_label_is_stopped_and_listed_by_its_id(
+    desk: Desk, label: Callable[[Watch, str], Watch]
+) -> None:
+    """Two sides run the same check: one had passed, the other is killed."""
+    services, checks = desk.workbench._services, [Check(id="slow", label="slow", argv=("true",))]
+    at_work, over, announced = threading.Event(), threading.Event(), list[str]()
+
+    def run() -> None:
+        watch = Watch(announce=lambda check, _run: announced.append(check.id))
+        with stoppable(services.home, desk.task.id, watch) as heard:
+            for name in ("base", "b"):
+                begin(label(heard, name), checks[0])
+            label(heard, "base").announce(checks[0], run_of(Verdict.PASSED, check_id="slow"))
+            label(heard, "c").announce(checks[0], run_of(Verdict.PASSED, check_id="slow", cached=True))
+            at_work.set()
+            while not heard.cancelled() and not over.is_set():
+                time.sleep(0.005)
+            label(heard, "b").announce(checks[0], run_of(Verdict.KILLED, check_id="slow"))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert at_work.wait(DEADLINE_S)
+    try:
+        running = desk.workbench.status(desk.task.id).running
+        found = desk.workbench.stop_checks(desk.task.id)
+    finally:
+        over.set()
+        thread.join(DEADLINE_S)
+    assert running == ("slow",)
+    assert found.stopped == (StoppedCheck(check_id="slow", verdict=Verdict.KILLED),)
+    assert len(announced) == 5
+    assert "slow" not in announced
 
 
 def ended(path: Path, check_id: str, verdict: Verdict) -> None:
