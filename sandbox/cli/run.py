@@ -193,7 +193,10 @@ def _explain_included(found: UncommittedChanges) -> None:
         note("note: this tree is on no branch; commit to verify what others get:")
         _list_changes(found)
     for path in found.left_out:
-        note(f"  {'left out':<12} {one_line(path)}  (cannot be in a commit)")
+        note(f"  {'left out':<12} {one_line(path)}")
+    if found.left_out:
+        note("note: left out are nested repositories, special files, and new links that lead out of the directory")
+        note("  (git would commit such a link; docs/cli.md says why we do not)")
 
 
 def _list_changes(found: UncommittedChanges) -> None:

@@ -22,7 +22,7 @@ from sandbox.policy.paths import parent_folders, show_path
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes, Comparison, find_pointers
 from sandbox.workspaces.comparison_limits import ComparisonLimits
-from sandbox.workspaces.working_directory import GitIndex, counts_modes, load_directory_rules
+from sandbox.workspaces.working_directory import GitIndex, counts_modes, is_git_of_tracked, load_directory_rules
 
 _TOO_LARGE_HINT = (
     "Remove build output and large files, or name them in .gitignore. Without --include-changes the last commit is "
@@ -54,7 +54,8 @@ def read_directory_changes(
             return folder in gitlinks or ignored
 
         seen = GitIndex.of(files, len(facts.tree))
-        entries = list(files.walk(skip, limits.names))
+        walked = files.walk(skip, limits.names)
+        entries = [entry for entry in walked if not is_git_of_tracked(entry.path, tracked)]
         comparison = Comparison(files, head, facts, spool, limits, find_pointers(git, facts, head, entries))
         present = comparison.compare_entries(entries, rules)
         with_modes = counts_modes(files)

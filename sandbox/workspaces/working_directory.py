@@ -16,7 +16,7 @@ from __future__ import annotations
 import posixpath
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -103,6 +103,14 @@ def load_directory_rules(
             hint="Commit the changes, and run the check on the commit.",
         )
     return IgnoreRules({**current, "": f"{own}\n{current['']}"}, artifacts)
+
+
+def is_git_of_tracked(path: bytes, tracked: Collection[bytes]) -> bool:
+    """Whether this is the `.git` of the directory itself, or of a folder with tracked files: git passes over both, and
+    treats the folder like any other. A source distribution has the latter when it was packed with a submodule.
+    """
+    folder, _, name = path.rpartition(b"/")
+    return name == b".git" and (not folder or folder in tracked)
 
 
 @dataclass(frozen=True)
@@ -203,7 +211,7 @@ class _DirectoryComparison:
             if path in self._folders:
                 self._unreadable.add(path)
                 self._complete = False
-            if path == b".git" or posixpath.basename(path) != b".git":
+            if posixpath.basename(path) != b".git" or is_git_of_tracked(path, self._folders):
                 return
         if is_inside(path, self._gitlinks) or self._is_ignored(path):
             return

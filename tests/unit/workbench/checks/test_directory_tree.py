@@ -107,6 +107,20 @@ def test_what_no_tree_can_have_is_left_out_and_named(project: Upstream, tmp_path
     assert b"kept" in paths
 
 
+@pytest.mark.parametrize("pointer", [True, False], ids=["of a submodule", "a repository"])
+def test_a_git_directory_among_tracked_files_changes_nothing(
+    project: Upstream, tmp_path: Path, *, pointer: bool
+) -> None:
+    if pointer:
+        project.write("d/.git", b"gitdir: ../.git/modules/d\n")
+    else:
+        project.git("init", "-q", "d")
+        project.write("d/new", b"x")
+    expected = by_git(project)
+    tree, _, changes = build(project, tmp_path / "home")
+    assert (tree, changes.left_out) == (expected, ())
+
+
 def test_its_objects_are_not_kept(project: Upstream, tmp_path: Path) -> None:
     project.write("large", os.urandom(100_000))
     tree, _, _ = build(project, tmp_path / "home")

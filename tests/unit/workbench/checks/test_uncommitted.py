@@ -124,6 +124,8 @@ CASES: dict[str, Callable[[Upstream], object]] = {
     "a link for a file": replaced_by_link,
     "a link for a directory": folder_replaced_by_link,
     "a repository of its own": nested_repository,
+    "the .git of a submodule whose files are tracked": lambda s: s.write("d/.git", b"gitdir: ../.git/modules/d\n"),
+    "a repository around tracked files": lambda s: (s.git("init", "-q", "d"), s.write("d/new", b"")),
     "a pipe": special_files,
     "touched": lambda s: os.utime(s.root / "a.txt", (1, 1)),
     "index of version 4": lambda s: (s.git("update-index", "--index-version", "4"), s.write("a.txt", b"ONE\n")),
