@@ -37,12 +37,12 @@ class Invocation:
     has_printed: bool = False
     has_logs: bool = False
 
-    def set_up_logs(self) -> None:
-        """Configure logs, at the first call: a daemon opens several workbenches."""
+    def set_up_logs(self, *, plain_progress: bool = False) -> None:
+        """Configure logs, at the first call: a daemon opens several workbenches. `plain_progress`: as there."""
         from sandbox.cli.log_setup import configure_logs  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
 
         if not self.has_logs:
-            configure_logs(self.add_home)
+            configure_logs(self.add_home, plain_progress=plain_progress)
             self.has_logs = True
 
     def add_home(self, text: str) -> str:
@@ -64,7 +64,7 @@ class Invocation:
         from sandbox.models import Actor  # noqa: PLC0415 - lazy: `--help` and usage errors stay fast
         from sandbox.workbench import Workbench  # noqa: PLC0415 - as above
 
-        self.set_up_logs()
+        self.set_up_logs(plain_progress=True)
         made = Workbench(self.home, allow_file=True, progress=self._progress_callback(), actor=Actor.CLI)
         with made as workbench, _distribute(workbench, on_cluster=on_cluster) as found:
             yield found

@@ -1,5 +1,7 @@
 """Logs go to stderr: as text on a terminal, as one JSON object per line elsewhere. `SANDBOX_LOG` sets the level.
 
+What a command logs of its progress is for a person, so it is a plain line everywhere.
+
 The package uses the standard library's logging, so a program that imports it configures logs itself.
 """
 
@@ -15,11 +17,14 @@ from sandbox.text import one_line
 
 _LEVELS = ("debug", "info", "warning", "error")
 _NAMES_CHARACTERS = 500
+_PROGRESS = "sandbox.progress"
+"""The logger of what is logged of progress."""
 
 
-def configure_logs(rewrite: Callable[[str], str]) -> None:
+def configure_logs(rewrite: Callable[[str], str], *, plain_progress: bool = False) -> None:
     """Configure logs, once per command. An unknown level means `warning`, and is one, as is a variable with our prefix
-    that no setting has. `rewrite`: is applied to each message.
+    that no setting has. `rewrite`: is applied to each message. `plain_progress`: not for servers, whose lines all have
+    a time.
     """
 
     def rewrite_record(record: logging.LogRecord) -> bool:
@@ -28,7 +33,7 @@ def configure_logs(rewrite: Callable[[str], str]) -> None:
 
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(rewrite_record)
-    handler.setFormatter(_Formatter())
+    handler.setFormatter(_Formatter(plain_progress=plain_progress))
     level = os.environ.get(LOG, "").lower()
     logger = logging.getLogger("sandbox")
     logger.handlers = [handler]
@@ -48,7 +53,13 @@ class _Formatter(logging.Formatter):
 
     _inner: logging.Formatter | None = None
 
+    def __init__(self, *, plain_progress: bool) -> None:
+        super().__init__()
+        self._plain_progress = plain_progress
+
     def format(self, record: logging.LogRecord) -> str:
+        if self._plain_progress and record.name == _PROGRESS:
+            return one_line(record.getMessage())
         if self._inner is None:
             self._inner = _build_formatter()
         return self._inner.format(record)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 else:  # loaded by the first network command (docs/adr/0080)
     retries = LazyModule("sandbox.retries")
 
-_log = logging.getLogger(__name__)
+_progress = logging.getLogger("sandbox.progress")
+"""A command prints its records as plain lines (`sandbox.cli.log_setup`)."""
 
 NETWORK_DEADLINE_S = 900.0
 MAX_FETCH_BYTES = 8 * 1024**3
@@ -180,7 +182,7 @@ def _askpass(access: RemoteAccess) -> Iterator[NetworkAccess]:
 
 def _read_remote(access: RemoteAccess, once: Callable[[NetworkAccess], GitResult]) -> GitResult:
     """Run a command that only reads. While the network fails, repeat it with growing and jittered pauses."""
-    attempts = retries.build_retrying(is_transient, _retry_after_s, _log_retry)
+    attempts = retries.build_retrying(is_transient, _retry_after_s, _announce_retry)
     with network_access(access) as network:
         try:
             return attempts(once, replace(network, progress=access.progress))
@@ -195,10 +197,11 @@ def _retry_after_s(error: BaseException) -> float:
     return error.wait_s if isinstance(error, Throttled) else 0.0
 
 
-def _log_retry(state: tenacity.RetryCallState) -> None:
+def _announce_retry(state: tenacity.RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
     what = "" if error is None else describe_briefly(error)
-    _log.warning("attempt %d failed, trying again: %s", state.attempt_number, what)
+    pause_s = state.next_action.sleep if state.next_action else 0.0
+    _progress.warning("trying again in %d s: %s", math.ceil(pause_s), what)
 
 
 @dataclass(frozen=True)

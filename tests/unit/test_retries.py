@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import logging
+
 import pytest
 import tenacity
 
 from sandbox import retries
+from sandbox.cli.log_setup import configure_logs
 from sandbox.errors import ErrorCode
 from sandbox.git import transport
 from sandbox.git.failures import GitFailure, is_transient
@@ -54,16 +58,26 @@ def test_only_transient_errors_are_retried_after_the_requested_pause(
     assert (attempts, pauses) == (tries, slept)
 
 
+@pytest.mark.parametrize("plain_progress", [True, False], ids=["command", "server"])
 def test_a_retry_of_git_is_one_line_without_the_words_of_the_remote(
-    pauses: list[float], caplog: pytest.LogCaptureFixture
+    pauses: list[float], capsys: pytest.CaptureFixture[str], plain_progress: bool
 ) -> None:
+    """Plain for a person, a record in the log of a server. Control: a warning is a record for both."""
     error = GitFailure(ErrorCode.NETWORK_ERROR, "no answer", details="words\nof the remote", transient=True)
+    logger = logging.getLogger("sandbox")
+    before = logger.handlers, logger.level, logger.propagate
 
     def fail() -> None:
         raise error
 
-    with pytest.raises(GitFailure):
-        retries.build_retrying(is_transient, _wait_s, transport._log_retry)(fail)
-    assert [one.getMessage() for one in caplog.records] == [
-        f"attempt {n} failed, trying again: no answer" for n in range(1, retries.ATTEMPTS)
-    ]
+    try:
+        configure_logs(lambda text: text, plain_progress=plain_progress)
+        with pytest.raises(GitFailure):
+            retries.build_retrying(is_transient, lambda _: 1.2, transport._announce_retry)(fail)
+        logger.warning("other")
+    finally:
+        logger.handlers, logger.level, logger.propagate = before
+    *lines, other = capsys.readouterr().err.splitlines()
+    said = lines if plain_progress else [json.loads(line)["event"] for line in lines]
+    assert said == ["trying again in 2 s: no answer"] * (retries.ATTEMPTS - 1)
+    assert json.loads(other)["event"] == "other"

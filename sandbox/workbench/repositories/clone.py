@@ -66,7 +66,7 @@ def locate(remotes: RemoteConnector, url: str) -> str:
     found = find_repository_url(remotes, url)
     path = local_path_of(remotes.parse(found))
     problem = None
-    with suppress(OSError):  # a directory that cannot be read is told when it is cloned
+    with suppress(OSError):  # the clone reports a directory that cannot be read
         problem = path and find_local_problem(path)
     if problem:
         raise SandboxError(ErrorCode.INVALID_INPUT, problem[0], hint=problem[1])
