@@ -24,7 +24,15 @@ from sandbox.files.checkout import remove_directory
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits, kind_of
 from sandbox.files.openat2 import openat2
 from sandbox.files.stamps import KnownFiles
-from sandbox.policy.paths import LISTED_PATH_HINT, RESERVED_PREFIX, RepoPath, path_bytes, refused_path_error, show_path
+from sandbox.policy.paths import (
+    LISTED_PATH_HINT,
+    RESERVED_PREFIX,
+    RepoPath,
+    link_error,
+    path_bytes,
+    refused_path_error,
+    show_path,
+)
 
 READ_CAP = 10 * 1024**2
 """Default limit for a file that is read into memory."""
@@ -330,6 +338,8 @@ class WorktreeFiles:
         handle = openat2(self._fd, path, os.O_PATH | os.O_NOFOLLOW)
         try:
             info = os.fstat(handle)
+            if stat.S_ISLNK(info.st_mode):
+                raise link_error(show_path(path), os.fsencode(os.readlink(b"", dir_fd=handle)))
             if not stat.S_ISREG(info.st_mode):
                 raise _not_regular_error(show_path(path))
             self._require_own_file(info, show_path(path))

@@ -144,3 +144,10 @@ def refused_path_error(path: str, rule: str, why: str, hint: str = LISTED_PATH_H
     """Build the error for a refused path: `unsafe_path`; `reason` is the rule's name."""
     brief = f"Path refused by rule '{rule}': {why}"
     return SandboxError(ErrorCode.UNSAFE_PATH, brief, details=path[:200], hint=hint, reason=rule)
+
+
+def link_error(path: str, target: bytes) -> SandboxError:
+    """Build the error for a path at which there is a symbolic link: `unsafe_path`, rule `link`, with its target."""
+    shown = show_path(target)[:_MAX_SUGGESTED]
+    name = f"'{shown}'" if shown.isprintable() else ascii(shown)  # a guest may have chosen it
+    return refused_path_error(path, "link", f"it is a symbolic link to {name}, which is not followed")

@@ -46,7 +46,7 @@ from sandbox.git.trees.tree_format import (
 )
 from sandbox.git.trees.tree_store import Fetch, TreeStore
 from sandbox.policy.globs import PatternSet, parse_pattern
-from sandbox.policy.paths import fold_name, parse_repo_path, path_bytes, refused_path_error, show_path
+from sandbox.policy.paths import fold_name, link_error, parse_repo_path, path_bytes, refused_path_error, show_path
 
 PRISTINE = "pristine"
 """The snapshot of a value with the content of its base."""
@@ -335,7 +335,10 @@ class TreeValue:
 
     def _require_file(self, path: str) -> Node:
         node = self._require(path)
-        if normalize_mode(node.mode) not in {FILE, EXECUTABLE_FILE}:
+        kind = normalize_mode(node.mode)
+        if kind == LINK:
+            raise link_error(path, self._content(node, 4096))
+        if kind not in {FILE, EXECUTABLE_FILE}:
             raise _wrong_kind_error(path, node)
         return node
 

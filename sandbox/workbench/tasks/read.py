@@ -11,11 +11,13 @@ from sandbox.edits.hash_gate import Absence, no_such_file_error
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.line_range import LineRange, LineRangeContent, read_line_range
 from sandbox.files.tree import NO_SUCH_FILE, READ_CAP, STREAM_CAP, UNREADABLE_REASONS
-from sandbox.git.blobs import stream_blob
+from sandbox.git.blobs import read_blobs, stream_blob
+from sandbox.git.entries import SYMLINK
 from sandbox.git.objects import find_blob, list_tree, tree_of
+from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
 from sandbox.models import FileContent, Task
-from sandbox.policy.paths import RepoPath, parse_repo_path, path_bytes, show_path
+from sandbox.policy.paths import RepoPath, link_error, parse_repo_path, path_bytes, show_path
 from sandbox.store.records import find_task
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.worktrees import is_without_files, locate_worktree, open_files
@@ -31,6 +33,8 @@ else:  # loaded at first use (docs/adr/0080)
     cache_clones = LazyModule("sandbox.git.cache_clones")
     tree_files = LazyModule("sandbox.workspaces.tree_files")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
+
+_LINK_BYTES = 4096  # of a target; the kernel makes no longer link
 
 
 def read_file(
@@ -77,13 +81,22 @@ def read_committed_file(
     tree = tree_of(git, cache_clones.resolve_commit(git, ref, repository.default_branch))
     oid = find_blob(git, tree, path_bytes(checked))
     if oid is None:
-        known = {show_path(entry.path) for entry in list_tree(git, tree, sizes=False)}
         hint = f"To list paths: `sandbox file search {repository.id}@{ref} --glob 'src/*'`."
-        raise no_such_file_error(checked, Absence(near=near_paths.find_near_paths(checked, known)), hint)
+        raise _explain_no_file(git, tree, checked, hint)
     window = read_line_range(stream_blob(git, oid, limit=STREAM_CAP), lines, max_bytes)
     if lines != LineRange():
         _require_lines(checked, lines, window.total_lines)
     return _as_file_content(checked, window)
+
+
+def _explain_no_file(git: Git, tree: str, path: RepoPath, hint: str) -> SandboxError:
+    """The error for a path of a tree that is no regular file."""
+    entries = {show_path(entry.path): entry for entry in list_tree(git, tree, sizes=False)}
+    found = entries.get(path)
+    if found is not None and found.mode == SYMLINK:
+        (target,) = read_blobs(git, [found.oid], limit=_LINK_BYTES)
+        return link_error(path, target).with_hint(hint)
+    return no_such_file_error(path, Absence(near=near_paths.find_near_paths(path, set(entries))), hint)
 
 
 @contextmanager

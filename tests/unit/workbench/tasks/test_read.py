@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from devtools.command import Command
 from sandbox.cli.readable_owner import find_owner
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import STREAM_CAP, sha256_of
-from sandbox.models import FileContent, SearchQuery
+from sandbox.models import FileContent, SearchQuery, TaskOptions, WorkspaceKind
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused
 
@@ -142,7 +143,8 @@ def test_the_reason_and_not_the_words_of_a_hint_choose_the_answer(
     """Other reasons of the same codes keep their own hint: a hard link of a foreign file, a missing worktree."""
     monkeypatch.setattr("sandbox.files.tree.LISTED_PATH_HINT", "other words")
     (bench.root / "link").symlink_to("f")
-    for path, reason in (("nope", "no_such_file"), ("link", "regular")):
+    (bench.root / "folder").mkdir()
+    for path, reason in (("nope", "no_such_file"), ("link", "link"), ("folder", "regular")):
         with pytest.raises(SandboxError) as caught:
             bench.workbench.read_file(bench.task_id, path)
         assert (caught.value.reason, "file search" in caught.value.hint) == (reason, True), path
@@ -150,6 +152,27 @@ def test_the_reason_and_not_the_words_of_a_hint_choose_the_answer(
     with refused(ErrorCode.UNSAFE_PATH) as foreign:
         bench.workbench.read_file(bench.task_id, "f")
     assert (foreign.value.reason, foreign.value.hint) == ("hard-link", "Have the guest copy the file instead.")
+
+
+TARGETS = {"src/f": "'src/f'", "caf\u00e9": "'caf\u00e9'", "a\n\x1b[31m\u202e": "'a\\n\\x1b[31m\\u202e'"}
+
+
+@pytest.mark.parametrize("kind", ["worktree", "tree", "commit"])
+def test_who_reads_a_link_learns_that_it_is_one_and_where_it_leads(kind: str, bench: Bench, upstream: Upstream) -> None:
+    for number, target in enumerate(TARGETS):
+        (upstream.root / f"link{number}").symlink_to(target)
+    upstream.commit()
+    repo_id = bench.workbench.update_repository(str(upstream.root)).repo_id
+    if kind == "commit":
+        read = partial(bench.workbench.read_committed_file, repo_id)
+    else:
+        options = TaskOptions(workspace_kind=WorkspaceKind(kind))
+        read = partial(bench.workbench.read_file, bench.workbench.create_task(repo_id, options=options).id)
+    for number, shown in enumerate(TARGETS.values()):
+        with refused(ErrorCode.UNSAFE_PATH) as caught:
+            read(f"link{number}")
+        assert f"it is a symbolic link to {shown}, which is not followed" in caught.value.brief
+        assert (caught.value.reason, "file search" in caught.value.hint) == ("link", True)
 
 
 def test_a_file_of_a_fetched_commit_is_read_without_a_task(upstream: Upstream, tmp_path: Path) -> None:
