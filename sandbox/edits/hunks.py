@@ -4,7 +4,7 @@ Theory. The content is exactly what the caller read (its hash was checked). So a
 caller, not a sign of another version, and the lines of a hunk decide its place. They must match byte for byte, at the
 line in the header or else at exactly one place; a hunk that matches several places is refused. The one exception is
 line endings, if the whole file has one kind and the whole hunk the other: editors and models lose them, and the change
-can be reversed exactly.
+can be reversed exactly. So does the replacement of one text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from sandbox.edits.hash_gate import rejection
-from sandbox.edits.line_ends import KEPT, has_only_crlf
 from sandbox.edits.near_miss import find_near
 from sandbox.edits.unified_diff import Hunk
 from sandbox.errors import ErrorCode, SandboxError
@@ -26,6 +25,7 @@ SEARCH_BUDGET_BYTES = 2 * 1024**3
 """Maximum number of bytes searched for one patch: about one second."""
 _LINE_WORK = 100  # to find where a line begins takes as long as to search so many bytes
 _MAX_PLACES = 10
+_KEPT = "CRLF line endings were kept, as in the file"
 
 
 class SearchBudget:
@@ -84,7 +84,7 @@ class _HunkPlacer:
         self._work = work
         lengths = map(len, content.split(b"\n"))
         self._starts = array("Q", accumulate(map((1).__add__, lengths), initial=0))[:-1]
-        self._all_crlf = has_only_crlf(content)
+        self._all_crlf = _has_only_crlf(content)
         self._no_crlf = b"\r\n" not in content
         self._crlf_patch = crlf
 
@@ -121,7 +121,7 @@ class _HunkPlacer:
         ends = sum(line.removesuffix(b"\n").endswith(b"\r") for line in lines)
         windows = ends > 0 and ends + lines.count(b"\n") == len(lines)  # tools strip the CR of an empty line
         if self._all_crlf and (windows or ends == 0):
-            return [(hunk, []), (_with_ends(hunk, b"\r\n"), [KEPT])]
+            return [(hunk, []), (_with_ends(hunk, b"\r\n"), [_KEPT])]
         if self._no_crlf and windows:
             dropped = (_with_ends(hunk, b"\n"), ["CRLF line endings of the patch were changed to LF"])
             return [dropped] if self._crlf_patch else [(hunk, []), dropped]
@@ -232,3 +232,20 @@ def _without_last_newline(hunk: Hunk) -> Hunk:
         return (*lines[:-1], lines[-1].removesuffix(b"\n").removesuffix(b"\r"))
 
     return replace(hunk, old=cut(hunk.old), new=cut(hunk.new))
+
+
+def _has_only_crlf(content: bytes) -> bool:
+    """Whether there is a line that ends, and each ends with CRLF."""
+    ends = content.count(b"\r\n")
+    return ends > 0 and ends == content.count(b"\n")
+
+
+def match_line_ends(content: bytes, old: bytes, new: bytes) -> tuple[bytes, bytes, tuple[str, ...]]:
+    """A text and its replacement with the line endings of the file, and a note if they were changed."""
+    both = old + new
+    if b"\r" not in both and b"\n" in both and _has_only_crlf(content):
+        return old.replace(b"\n", b"\r\n"), new.replace(b"\n", b"\r\n"), (_KEPT,)
+    if b"\r\n" in old and b"\r\n" not in content and both.count(b"\r\n") == both.count(b"\n"):
+        dropped = "CRLF line endings of the text were changed to LF, as in the file"
+        return old.replace(b"\r\n", b"\n"), new.replace(b"\r\n", b"\n"), (dropped,)
+    return old, new, ()

@@ -7,7 +7,7 @@ from itertools import islice
 
 from sandbox.edits.binary_patches import too_large_error
 from sandbox.edits.hash_gate import ABSENT, Edit, EditOutcome, FileState, HashGate, rejection
-from sandbox.edits.line_ends import match_line_ends
+from sandbox.edits.hunks import match_line_ends
 from sandbox.edits.near_miss import NearMiss, find_near
 from sandbox.edits.patch_paths import require_no_overlap
 from sandbox.errors import ErrorCode, SandboxError
@@ -19,7 +19,7 @@ _MAX_SHOWN = 10
 
 
 def replace_text(gate: HashGate, path: str, old: bytes, new: bytes, expected: str) -> EditOutcome:
-    """Replace the only occurrence of `old`. Both texts get the line endings of the file (`line_ends`).
+    """Replace the only occurrence of `old`. Both texts get the line endings of the file (`match_line_ends`).
 
     Raises: `patch_rejected` with the lines of all occurrences or of similar text; `stale_hash`, `not_found`.
     """
