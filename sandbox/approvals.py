@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Status
 from sandbox.policy.approvals import is_always_asked
 
+OF_CLUSTER = "task_of_the_cluster"
+"""The argument that has the task of a call, if that is not in this home. Its worker says its state."""
+
 
 @dataclass(frozen=True)
 class AgentCall:
@@ -79,7 +82,10 @@ def is_denial_in_force(approval: Approval, now: datetime) -> bool:
 
 def quota_key(about: Approval | AgentCall) -> str:
     """Key of the quota of open requests: one for the calls on a task, else on a repository, else of a tool."""
-    return about.task_id or about.repo_id or about.tool
+    if about.task_id or about.repo_id:
+        return about.task_id or about.repo_id or ""
+    arguments = json.loads(about.arguments) if isinstance(about, Approval) else about.arguments
+    return str(arguments.get(OF_CLUSTER) or about.tool)
 
 
 def covers(approval: Approval, call: AgentCall, now: datetime) -> bool:

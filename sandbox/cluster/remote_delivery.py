@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sandbox.approvals import OF_CLUSTER
 from sandbox.cluster.elsewhere import elsewhere, require_task_of_packages
 from sandbox.cluster.remote_files import RemoteFiles
 from sandbox.cluster.windows import ArtifactWindow, ShownState, collect_changes
@@ -19,7 +20,6 @@ from sandbox.workbench.approvals.question import (
     CLOSING,
     COMMITTING,
     FORKING,
-    OF_CLUSTER,
     PREPARING,
     PROMOTING,
     SENDING,

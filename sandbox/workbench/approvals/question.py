@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.approvals import AgentCall
+from sandbox.approvals import OF_CLUSTER, AgentCall
 from sandbox.egress.registries import find_registries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
@@ -52,9 +52,6 @@ PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_rep
 CREATING, FORKING = chosen_profile.CREATING, chosen_profile.FORKING
 PREPARING, PROMOTING, CLOSING = "space_repo_prepare", "space_repo_promote", "space_repo_close_task"
 COMMITTING = "space_repo_commit"
-OF_CLUSTER = "task_of_the_cluster"
-"""The argument that has the task of a call, if that is not in this home. Its worker says its state."""
-
 SENDING = frozenset({PUSHING, OPENING})
 """Tools that send the last commit to the remote."""
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from sandbox import approvals
-from sandbox.approvals import AgentCall, OutdatedApproval
+from sandbox.approvals import OF_CLUSTER, AgentCall, OutdatedApproval
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Caller
 from sandbox.policy.approvals import TOOL_NAMES
@@ -120,7 +120,7 @@ def describe_changes(services: Services, approval_id: str) -> tuple[str, ...]:
     asked = find(services.home, approval_id)
     arguments = json.loads(asked.arguments)
     is_open = asked.state in {ApprovalState.PENDING, ApprovalState.APPROVED} and asked.scope is ApprovalScope.ONCE
-    if not is_open or question.OF_CLUSTER in arguments:
+    if not is_open or OF_CLUSTER in arguments:
         return ()
     try:
         return _describe_changes(asked, build_call(services, asked.tool, arguments))

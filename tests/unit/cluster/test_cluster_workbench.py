@@ -39,6 +39,7 @@ from sandbox.store.placed_tasks import PlacedRun, note_snapshots, save_placed_ru
 from sandbox.store.release_folder import open_releases
 from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.approvals.question import CLEANING, CREATING, FORKING
+from sandbox.workbench.approvals.requests import MOST_PER_SUBJECT
 from sandbox.workbench.tasks.lifecycle import compare_task
 from tests.unit.conftest import Upstream, refused
 from tests.unit.store.test_release_folder import NEW, OLD, promote
@@ -598,3 +599,23 @@ def test_s194_bytes_of_a_log_that_are_no_base64_are_an_error_of_ours() -> None:
     assert read_value(read_answer(good, ASKED), RunLog).content == "AAAA"
     with refused(ErrorCode.INTERNAL):
         read_value(read_answer(bad, ASKED), RunLog)
+
+
+def test_questions_about_one_task_leave_room_for_those_about_another(tmp_path: Path) -> None:
+    """Each has the quota of a task of this home. Control: the one with too many is refused."""
+    asked, home = MagicMock(), tmp_path / "home"
+    asked.ask.return_value = MagicMock(state="a" * 40, status=MagicMock(head_commit="a" * 40, changes=()))
+    workbench = ClusterWorkbench(Workbench(home, environ={}), asked)
+    first, second = (Task.model_validate({**RECORD, "id": f"task-{uuid4()}"}) for _ in range(2))
+    for task in (first, second):
+        save_placed_task(Home(home), task)
+
+    def ask(task: Task, number: int) -> None:
+        arguments = {"task_id": task.id, "message": f"message {number}"}
+        workbench.request_approval(workbench.approval_call("space_repo_commit", arguments))
+
+    for number in range(MOST_PER_SUBJECT):
+        ask(first, number)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        ask(first, MOST_PER_SUBJECT)
+    ask(second, 0)
