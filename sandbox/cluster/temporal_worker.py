@@ -5,7 +5,11 @@ workers, and those of each repository that it has. It asks for offers while it h
 request that waits at the server cannot be taken back, so an offer that comes when the last slot is gone, or the room,
 is refused. An operation runs in a thread while this module reports that the worker lives. A cancelled operation is
 answered when its container is gone, never before. One that could not be reported for too long is stopped by the client
-library, and not answered. Stopping the worker lets operations in progress end.
+library, and not answered.
+
+Stopping the worker lets operations in progress end. Until they have, it goes on reading its own queue, because they are
+looked at and stopped over that queue, and a task is moved when an operation on it is not taken. An operation that would
+change a task is then taken and not answered: workflows of every version count that as a loss and move the task.
 """
 
 from __future__ import annotations
@@ -106,6 +110,8 @@ class WorkerActivities:
         act = partial(self._worker.perform, operation, stop.is_set)
         if operation.name in ALL_READS:
             return _give_answer(await self._run(act, stop.set))
+        if self._slots.is_draining:
+            activity.raise_complete_async()
         with self._slots.occupied(_find_workflow()):
             answer = await self._run(act, stop.set)
         if operation.name is OperationName.CREATE:
@@ -115,6 +121,8 @@ class WorkerActivities:
     @activity.defn(name=TAKE_OVER)
     async def take_over(self, document: dict[str, Any]) -> None:
         """Continue a task from the hub."""
+        if self._slots.is_draining:  # the type has any version of the workflow ask another host
+            raise ApplicationError("The worker takes no more tasks", type="task_exists", non_retryable=True)
         try:
             with self._slots.occupied(_find_workflow()):
                 await self._run(partial(self._worker.take_over, **document), lambda: None)
@@ -243,7 +251,7 @@ async def run_worker(
     announce: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Work until the event is set, and then until operations in progress have ended. `announce`: called with the
-    worker's id when it begins and the server lists it.
+    worker's id when it begins and the server lists it. With a rival it reads its queue no more from then on.
 
     Raises: `conflict` (`reason`: `duplicate_worker`) if another process has its id and began earlier; `network_error`.
     """
@@ -264,15 +272,17 @@ async def run_worker(
         await stack.enter_async_context(_poll(client, name_task_queue(prefix), worker.id, workflows))
         await stack.enter_async_context(_poll(client, name_worker_directory(prefix), identity, workflows, find))
         await stack.enter_async_context(_poll(client, queue, reader, (), own))
-        await stack.enter_async_context(poll_offers(""))
-        if info.capabilities is not None:
-            await stack.enter_async_context(poll_offers(make_class_key(info.capabilities)))
-        stack.push_async_callback(queues.close)
-        for key in await asyncio.to_thread(worker.list_clones):
-            queues.use(key)
-        await wait_until_listed(client, prefix, identity, LISTED_S)
-        announce(worker.id)
-        await _wait_for_end(until, find_rival(client, queue, reader), worker.id)
+        async with AsyncExitStack() as offers:
+            await offers.enter_async_context(poll_offers(""))
+            if info.capabilities is not None:
+                await offers.enter_async_context(poll_offers(make_class_key(info.capabilities)))
+            offers.push_async_callback(queues.close)
+            for key in await asyncio.to_thread(worker.list_clones):
+                queues.use(key)
+            await wait_until_listed(client, prefix, identity, LISTED_S)
+            announce(worker.id)
+            await _wait_for_end(until, find_rival(client, queue, reader), worker.id)
+        await slots.drain()
 
 
 async def _wait_for_end(until: asyncio.Event, rival: Coroutine[Any, Any, None], worker_id: str) -> None:
