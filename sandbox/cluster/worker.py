@@ -99,7 +99,7 @@ class ClusterWorker:
             if operation.name is OperationName.CREATE:
                 self.workbench.give_up_unfinished_task(operation.task_id, operation.epoch)
             if operation.name is OperationName.FORK:
-                self.workbench.begin_fork(str(operation.arguments["fork_id"]), operation.id)
+                self.workbench.begin_fork(str(operation.arguments["fork_id"]), operation.id, operation.epoch)
             if answer := answer_done(self.workbench.find_done_operation(operation.task_id, operation.epoch), operation):
                 return answer
             value = self._carry_out(operation, cancelled)

@@ -173,8 +173,8 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
             task = recorded.model_copy(update={"worktree_path": place})
             base_tree = clone.fetch_whole_tree(services, repository, git, task.base_commit)
             origin = ForkOrigin(task, task.head_commit, objects.tree_of(git, state), git, task.base_commit)
+            _write_sent(services.home, task_id, epoch, state)  # first: it tells what an interrupt here leaves
             started = start_task(services, git, task, base_tree, origin)
-            _write_sent(services.home, task_id, epoch, state)
             _write_done(services.home, task_id, read.done)
         finally:
             git.attempt("update-ref", "-d", local)
@@ -247,9 +247,9 @@ def give_up_moved(services: Services, hub_url: str, task_id: str) -> bool:
     return True
 
 
-def begin_fork(services: Services, fork_id: str, operation_id: str) -> None:
-    """Note which operation makes a fork. If it was interrupted here before, remove the fork that it left: the operation
-    was not answered, so no caller has that one. The caller holds the lock of its operations.
+def begin_fork(services: Services, fork_id: str, operation_id: str, epoch: int) -> None:
+    """Note which operation makes a fork, in which epoch. If it was interrupted here before, remove the fork that it
+    left: the operation was not answered, so no caller has that one. The caller holds the lock of its operations.
 
     Raises: `conflict` (`reason`: `task_exists`) if this home still works on it.
     """
@@ -257,11 +257,11 @@ def begin_fork(services: Services, fork_id: str, operation_id: str) -> None:
     note = find_record(services.home, fork_id, _FORKED_FILE)
     known = read_json(note)
     if services.home.task(fork_id).exists():
-        if known is not None and known["operation"] == operation_id and not list_epochs_asked(services.home, fork_id):
-            _give_up_former(services, fork_id)
-        return
+        if known is None or known["operation"] != operation_id or list_epochs_asked(services.home, fork_id):
+            return
+        _give_up_former(services, fork_id)
     make_private(note.parent)
-    write_json(note, {"schema_version": 1, "operation": operation_id})
+    write_json(note, {"schema_version": 1, "operation": operation_id, "epoch": epoch})
 
 
 @contextmanager
@@ -283,12 +283,20 @@ def _without_operations(services: Services, task_id: str, epoch: int) -> Iterato
 
 def _is_former(home: Home, task_id: str, epoch: int) -> bool:
     """Whether the task of this id in this home is of an epoch before this one. One that was not sent to the hub is of
-    the first epoch for which this home was asked to create it.
+    the first epoch for which this home was asked to create it, or to make it as a fork.
     """
     if find_record(home, task_id, IMPORT_MARK).exists():
         return False
     sent = find_sent_epoch(home, task_id)
-    return (min(list_epochs_asked(home, task_id), default=epoch) if sent is None else sent) < epoch
+    return (min(_list_epochs_begun(home, task_id), default=epoch) if sent is None else sent) < epoch
+
+
+def _list_epochs_begun(home: Home, task_id: str) -> set[int]:
+    """The epochs in which this home began with a task. A note of a fork without one is by an earlier version of
+    this program, which was interrupted.
+    """
+    forked = read_json(find_record(home, task_id, _FORKED_FILE))
+    return list_epochs_asked(home, task_id) | (set() if forked is None else {int(forked.get("epoch", 0))})
 
 
 def _give_up_former(services: Services, task_id: str) -> None:
