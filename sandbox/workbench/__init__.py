@@ -474,6 +474,10 @@ class Workbench:
         """
         return use.hub.send_state(self._services, hub, task_id, epoch, done)
 
+    def send_unsent_task_state(self, hub: str, task_id: str, epoch: int) -> None:
+        """As `send_task_state`, if the state after the last operation did not reach the hub. Raises: as that."""
+        use.hub.send_unsent_state(self._services, hub, task_id, epoch)
+
     def has_latest_state(self, hub: str, task_id: str) -> bool:
         """Whether this home has a task, and no other host continues it from the hub. Raises: as `send_task_state`."""
         return use.hub.has_latest_state(self._services, hub, task_id)

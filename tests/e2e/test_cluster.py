@@ -423,6 +423,44 @@ def test_a_fork_that_was_interrupted_is_made_again(
     assert read(hosts.second, fork, 4)["content"] == "right\n"
 
 
+@pytest.mark.parametrize("name", [OperationName.COMMIT, OperationName.FORK])
+def test_a_commit_that_did_not_reach_the_hub_is_sent_after_the_next_operation(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, name: OperationName
+) -> None:
+    """Also after one that is refused, as a second commit is, and that sends another state. Controls: a publisher does
+    not get the commit before; another refused operation sends no state.
+    """
+    task = begin(hosts)
+    sha256 = read(hosts.first, task)["sha256"]
+    assert ask(hosts.first, task, OperationName.WRITE_FILE, write("right\n", sha256)).error is None
+
+    def lose(*_: Any) -> None:
+        raise SandboxError(ErrorCode.NETWORK_ERROR, "The hub is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hub, "run_with_hub", lose)
+        for expected in ("network_error", "nothing_to_commit"):
+            made = ask(hosts.first, task, OperationName.COMMIT, {"message": "Answer"})
+            assert made.error is not None
+            assert made.error.code == expected
+    commit = ask(hosts.first, task, OperationName.STATUS).value["head_commit"]
+    with Workbench(introduce(hosts.first.workbench.home.parent / f"publisher-{name}", hosts.server)) as publisher:
+        with pytest.raises(SandboxError) as early:
+            publisher.import_task(hosts.hub, hosts.url, task, commit)
+        assert early.value.reason == "state_moved"
+        arguments = {"message": "Answer"} if name is OperationName.COMMIT else {"fork_id": draw_task_id()}
+        again = ask(hosts.first, task, name, arguments)
+        assert (again.error and again.error.code) == ("nothing_to_commit" if name is OperationName.COMMIT else None)
+        assert publisher.import_task(hosts.hub, hosts.url, task, commit).head_commit == commit
+    sent = hub.sent_file(Home(hosts.first.workbench.home), task)
+    before = sent.stat().st_mtime_ns
+    assert ask(hosts.first, task, OperationName.COMMIT, {"message": "Answer"}).error is not None
+    assert sent.stat().st_mtime_ns == before
+    hosts.second.take_over(hosts.url, task, 2)
+    status = ask(hosts.second, task, OperationName.STATUS, epoch=2).value
+    assert (status["head_commit"], status["dirty"]) == (commit, False)
+
+
 @pytest.mark.parametrize("noted", [1, None], ids=["by this version", "by an earlier one"])
 def test_a_host_that_was_interrupted_in_a_fork_takes_the_fork_over(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, noted: int | None

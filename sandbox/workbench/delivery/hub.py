@@ -59,7 +59,7 @@ from sandbox.workbench.tasks.snapshots import ForkRequest, fork_task
 
 _TRIES = 3
 _NO_STATE = "no_state"
-_DONE_FILE, _FORKED_FILE = "done.json", "forked.json"
+_DONE_FILE, _FORKED_FILE, _UNSENT_FILE = "done.json", "forked.json", "unsent"
 IMPORT_MARK = "published.json"
 """A record of a task that this home only publishes (`sandbox.workbench.delivery.imported_tasks`)."""
 
@@ -107,8 +107,11 @@ def send_state(services: Services, hub_url: str, task_id: str, epoch: int, done:
     Raises: `conflict` (`reason`: `epoch_ended`) if another host has the task now; network errors; `invalid_input`;
     `quota_exceeded`.
     """
+    note = find_record(services.home, task_id, _UNSENT_FILE)
     with lock_task(services, task_id) as task:
         known = _read_sent(services.home, task_id, epoch)
+        make_private(note.parent)
+        note.touch(mode=0o600)
         with scratch_objects(services.repositories.open(task.repo_id)[1]) as git:
             with compare_task(services, task) as opened:
                 demand = demand_of_objects(opened.changes.tree) + RECORD_DEMAND
@@ -118,6 +121,12 @@ def send_state(services: Services, hub_url: str, task_id: str, epoch: int, done:
             run_with_hub(services, hub_url, lambda access: _send(git, access, task_id, epoch, RefUpdate(commit, known)))
         _write_sent(services.home, task_id, epoch, commit)
     return commit
+
+
+def send_unsent_state(services: Services, hub_url: str, task_id: str, epoch: int) -> None:
+    """As `send_state`, if the last one of an operation did not reach the hub, or may not have. Raises: as that."""
+    if find_record(services.home, task_id, _UNSENT_FILE).exists() and services.home.task(task_id).exists():
+        send_state(services, hub_url, task_id, epoch)
 
 
 def has_latest_state(services: Services, hub_url: str, task_id: str) -> bool:
@@ -139,7 +148,7 @@ def end_state(services: Services, hub_url: str, task_id: str, epoch: int, done: 
     with scratch_objects(services.repositories.open(_find_repo(services.home, task_id))[1]) as git:
         end = None if done is None else hub_states.commit_end(git, done)
         run_with_hub(services, hub_url, lambda access: _end(git, access, task_id, epoch, (known, end)))
-    sent_file(services.home, task_id).unlink(missing_ok=True)
+    _forget_sent(services.home, task_id)
 
 
 def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: int) -> Task:
@@ -308,7 +317,7 @@ def _give_up_former(services: Services, task_id: str) -> None:
     git = services.repositories.open(former.repo_id)[1]
     git.attempt("update-ref", "-d", f"refs/heads/{former.branch}")
     services.home.task(task_id).unlink()
-    sent_file(services.home, task_id).unlink(missing_ok=True)
+    _forget_sent(services.home, task_id)
 
 
 @contextmanager
@@ -474,6 +483,12 @@ def _read_sent(home: Home, task_id: str, epoch: int) -> str | None:
     return str(found["commit"])
 
 
+def _forget_sent(home: Home, task_id: str) -> None:
+    """The task is not here any more, or has ended."""
+    sent_file(home, task_id).unlink(missing_ok=True)
+    find_record(home, task_id, _UNSENT_FILE).unlink(missing_ok=True)
+
+
 def _write_done(home: Home, task_id: str, done: DoneOperation | None) -> None:
     path = find_record(home, task_id, _DONE_FILE)
     if done is None:
@@ -483,6 +498,8 @@ def _write_done(home: Home, task_id: str, done: DoneOperation | None) -> None:
 
 
 def _write_sent(home: Home, task_id: str, epoch: int, commit: str) -> None:
+    """What the hub has and this home, too."""
     path = sent_file(home, task_id)
     make_private(path.parent)
     write_json(path, {"schema_version": 1, "epoch": epoch, "commit": commit})
+    find_record(home, task_id, _UNSENT_FILE).unlink(missing_ok=True)
