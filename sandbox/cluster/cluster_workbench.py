@@ -31,6 +31,7 @@ _ANYWHERE = frozenset(
         "find_done_operation",
         "give_up_unfinished_task",
         "send_task_state",
+        "send_unsent_task_state",
         "share_artifact",
     }
 )

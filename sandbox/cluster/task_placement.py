@@ -239,6 +239,11 @@ def is_loss(error: ActivityError) -> bool:
     return isinstance(error.cause, TimeoutError) and error.cause.type in _LOST
 
 
+def is_untaken(error: ActivityError) -> bool:
+    """Whether no worker took an activity in time, which the server then takes back."""
+    return isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
+
+
 def cancellation_error() -> ApplicationError:
     """Of an operation that was cancelled before a worker began it."""
     return ApplicationError(

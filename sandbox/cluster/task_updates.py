@@ -52,6 +52,7 @@ _FAILURES = {
     "cancelled": (ErrorCode.CONFLICT, "cancelled"),
     "no_publisher": (ErrorCode.ENGINE_UNAVAILABLE, "no_publisher"),
     "history_full": (ErrorCode.QUOTA_EXCEEDED, "history_full"),
+    "worker_busy": (ErrorCode.CONFLICT, "worker_busy"),
 }
 _NO_PUBLISHER_HINT = "Start `sandbox worker` on a home with cluster.role = 'publish' (docs/cluster.md)."
 

@@ -4,7 +4,9 @@ Theory. A task is one workflow. Its operations are updates, carried out one afte
 task, over a queue of that worker's own; reading ones may overtake. When the worker stops answering, the task gets the
 next epoch and another worker, which continues from the hub; the operation is then carried out there, under the new
 epoch. The hub refuses what the lost worker still sends, so an operation counts at most once in each epoch and only the
-last epoch counts. Temporal may run this code again from its history: it is pure but for the activities.
+last epoch counts. A worker that carries out a change and reports it is not lost, even if it does not take a reading
+operation: that one is asked again, or fails. Temporal may run this code again from its history: it is pure but for the
+activities.
 
 Which worker it is, is the matter of `sandbox.cluster.task_placement`. The workflow of a task that requires something is
 on the queue of the worker directory, which workers that do not know of requirements do not read.
@@ -15,14 +17,16 @@ This module does not import the rest of the package, because Temporal loads it i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
 
 from sandbox.cluster.operation_admission import OperationAdmission
-from sandbox.cluster.task_placement import ONCE, TaskPlacement, cancellation_error, is_loss
+from sandbox.cluster.task_placement import ONCE, TaskPlacement, cancellation_error, is_loss, is_untaken
 from sandbox.cluster.task_queues import (
     ALL_READS,
     DRAIN,
@@ -55,7 +59,7 @@ MOST_UPDATES, MOST_BYTES = 1500, 25 * 1024**2
 SILENT_SHARE = 0.6
 """Of `lost_after_s`: how long a worker with an operation may be silent. The rest is for the search of another one."""
 
-_MOVES = 3
+_MOVES, _TIMES_READ = 3, 3
 _OPERATION_S = 24 * 3600.0
 
 _LOOKS_AT_RUNS = "looks-at-runs"
@@ -78,6 +82,12 @@ was forgotten while the operation waited for its turn, or for the files of its t
 for cancelled operations.
 """
 
+_KEEPS_WORKER = "keeps-worker"
+"""The change since which a reading operation that no worker took in time does not move its task while another one
+changes it. A worker of an earlier version that ends reads its queue no more, and its check would be lost with the move.
+Asked about only then.
+"""
+
 _RENEWS_EARLY = "renews-early"
 """The change since which a history of `TaskStart.renewed_events` is replaced. Asked about in the step that ends the
 history: a worker of an earlier version never meets the mark in a task that goes on.
@@ -95,6 +105,8 @@ class TaskWorkflow:
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._asked = OperationAdmission()
         self._accepted = 0
+        self._changed_epoch = 0
+        """The epoch for which a worker has an operation that changes the task; 0: none has."""
         self._cancelled: set[str] = set()
         self._placement = TaskPlacement(start, self._running)
         self._is_closed = False
@@ -234,7 +246,27 @@ class TaskWorkflow:
     async def _perform(self, operation: dict[str, Any]) -> dict[str, Any]:
         start_s, silent_s = self._task.lost_after_s / 2, self._task.lost_after_s * SILENT_SHARE
         queue = name_worker_queue(self._task.prefix, self._task.worker)
-        return await self._await_answer(operation["id"], (PERFORM, operation), queue, start_s, silent_s)
+        ask = partial(self._await_answer, operation["id"], (PERFORM, operation), queue, start_s, silent_s)
+        if operation["name"] in ALL_READS:
+            return await self._read(ask, operation["epoch"])
+        self._changed_epoch = operation["epoch"]
+        try:
+            return await ask()
+        finally:
+            self._changed_epoch = 0
+
+    async def _read(self, ask: Callable[[], Awaitable[dict[str, Any]]], epoch: int) -> dict[str, Any]:
+        """Ask again if the worker did not take it, but has a change of the task: its own limits tell whether the worker
+        is lost.
+        """
+        for _ in range(_TIMES_READ):
+            try:
+                return await ask()
+            except ActivityError as error:
+                if not (is_untaken(error) and epoch == self._changed_epoch and workflow.patched(_KEEPS_WORKER)):
+                    raise
+        text = f"{self._task.worker} did not take it; it carries out another operation of the task"
+        raise ApplicationError(text, type="worker_busy", non_retryable=True)
 
     async def _publish(self, operation: dict[str, Any]) -> dict[str, Any]:
         start_s = self._task.publisher_s

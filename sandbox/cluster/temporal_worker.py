@@ -5,7 +5,11 @@ workers, and those of each repository that it has. It asks for offers while it h
 request that waits at the server cannot be taken back, so an offer that comes when the last slot is gone, or the room,
 is refused. An operation runs in a thread while this module reports that the worker lives. A cancelled operation is
 answered when its container is gone, never before. One that could not be reported for too long is stopped by the client
-library, and not answered. Stopping the worker lets operations in progress end.
+library, and not answered.
+
+Stopping the worker lets operations in progress end. Until they have, it goes on reading its own queue, because they are
+looked at and stopped over that queue, and a task is moved when an operation on it is not taken. An operation that would
+change a task is then taken and not answered: workflows of every version count that as a loss and move the task.
 """
 
 from __future__ import annotations
@@ -66,7 +70,14 @@ from sandbox.models.operations import OperationAnswer, OperationError, Operation
 from sandbox.version import __version__
 
 THREADS = 64
-"""Operations at once. Checks wait for a place in the home's own run queue, so this does not bound the load."""
+"""Operations at once, and as many reading ones beside them, which checks that run for hours do not keep waiting. Checks
+wait for a place in the home's own run queue, so this does not bound the load.
+"""
+
+TAKEN = 10_000
+"""Operations that the worker has taken from its own queue, and reports; those without a thread wait. Reached: it reads
+the queue no more, and its tasks go on elsewhere, so this is more than its tasks ask for at once.
+"""
 
 LISTED_S = 10.0
 """How long a worker waits until the server lists it, once for each of two queues; reached: it works. Tasks with
@@ -94,6 +105,7 @@ class WorkerActivities:
     def __init__(self, worker: ClusterWorker, slots: WorkerSlots, use_clone: Callable[[str], None]) -> None:
         self._worker, self._slots, self._use_clone = worker, slots, use_clone
         self._threads = ThreadPoolExecutor(THREADS, "operation")
+        self._reading_threads = ThreadPoolExecutor(THREADS, "read")
 
     @activity.defn(name=PERFORM)
     async def perform(self, document: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +117,9 @@ class WorkerActivities:
         stop = threading.Event()
         act = partial(self._worker.perform, operation, stop.is_set)
         if operation.name in ALL_READS:
-            return _give_answer(await self._run(act, stop.set))
+            return _give_answer(await _run_alive(self._reading_threads, act, stop.set))
+        if self._slots.is_draining:
+            activity.raise_complete_async()
         with self._slots.occupied(_find_workflow()):
             answer = await self._run(act, stop.set)
         if operation.name is OperationName.CREATE:
@@ -115,6 +129,8 @@ class WorkerActivities:
     @activity.defn(name=TAKE_OVER)
     async def take_over(self, document: dict[str, Any]) -> None:
         """Continue a task from the hub."""
+        if self._slots.is_draining:  # the type has any version of the workflow ask another host
+            raise ApplicationError("The worker takes no more tasks", type="task_exists", non_retryable=True)
         try:
             with self._slots.occupied(_find_workflow()):
                 await self._run(partial(self._worker.take_over, **document), lambda: None)
@@ -243,7 +259,7 @@ async def run_worker(
     announce: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Work until the event is set, and then until operations in progress have ended. `announce`: called with the
-    worker's id when it begins and the server lists it.
+    worker's id when it begins and the server lists it. With a rival it reads its queue no more from then on.
 
     Raises: `conflict` (`reason`: `duplicate_worker`) if another process has its id and began earlier; `network_error`.
     """
@@ -263,16 +279,18 @@ async def run_worker(
     async with AsyncExitStack() as stack:  # they end in reverse: no more offers, then operations, then answers
         await stack.enter_async_context(_poll(client, name_task_queue(prefix), worker.id, workflows))
         await stack.enter_async_context(_poll(client, name_worker_directory(prefix), identity, workflows, find))
-        await stack.enter_async_context(_poll(client, queue, reader, (), own))
-        await stack.enter_async_context(poll_offers(""))
-        if info.capabilities is not None:
-            await stack.enter_async_context(poll_offers(make_class_key(info.capabilities)))
-        stack.push_async_callback(queues.close)
-        for key in await asyncio.to_thread(worker.list_clones):
-            queues.use(key)
-        await wait_until_listed(client, prefix, identity, LISTED_S)
-        announce(worker.id)
-        await _wait_for_end(until, find_rival(client, queue, reader), worker.id)
+        await stack.enter_async_context(_poll(client, queue, reader, (), own, FixedSizeSlotSupplier(TAKEN)))
+        async with AsyncExitStack() as offers:
+            await offers.enter_async_context(poll_offers(""))
+            if info.capabilities is not None:
+                await offers.enter_async_context(poll_offers(make_class_key(info.capabilities)))
+            offers.push_async_callback(queues.close)
+            for key in await asyncio.to_thread(worker.list_clones):
+                queues.use(key)
+            await wait_until_listed(client, prefix, identity, LISTED_S)
+            announce(worker.id)
+            await _wait_for_end(until, find_rival(client, queue, reader), worker.id)
+        await slots.drain()
 
 
 async def _wait_for_end(until: asyncio.Event, rival: Coroutine[Any, Any, None], worker_id: str) -> None:
@@ -342,9 +360,9 @@ def _poll(
     identity: str,
     workflows: Sequence[type],
     methods: Sequence[Callable[..., Any]] = (),
-    offers: _WhenOfferCanBeTaken | None = None,
+    supplier: _WhenOfferCanBeTaken | FixedSizeSlotSupplier | None = None,
 ) -> TemporalPoller:
-    """`offers`: for a queue of them."""
+    """`supplier`: when an activity is taken; one of its own for a queue of offers."""
     fixed = FixedSizeSlotSupplier(100)  # the default of Temporal
     return TemporalPoller(
         client,
@@ -354,11 +372,13 @@ def _poll(
         identity=identity,
         tuner=WorkerTuner.create_composite(
             workflow_supplier=fixed,
-            activity_supplier=offers or fixed,
+            activity_supplier=supplier or fixed,
             local_activity_supplier=fixed,
             nexus_supplier=fixed,
         ),
-        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1 if offers else 5),
+        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(
+            1 if isinstance(supplier, _WhenOfferCanBeTaken) else 5
+        ),
         graceful_shutdown_timeout=timedelta(days=1),
         max_heartbeat_throttle_interval=timedelta(seconds=_SENT_EVERY_S),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),

@@ -99,14 +99,29 @@ class ClusterWorker:
             if operation.name is OperationName.CREATE:
                 self.workbench.give_up_unfinished_task(operation.task_id, operation.epoch)
             if operation.name is OperationName.FORK:
-                self.workbench.begin_fork(str(operation.arguments["fork_id"]), operation.id)
+                self.workbench.begin_fork(str(operation.arguments["fork_id"]), operation.id, operation.epoch)
             if answer := answer_done(self.workbench.find_done_operation(operation.task_id, operation.epoch), operation):
                 return answer
             value = self._carry_out(operation, cancelled)
+        except SandboxError as error:
+            self._send_unsent(operation)
+            return refuse_operation(self.id, operation, error)
+        try:
             state = self._keep_state(operation, value)
         except SandboxError as error:
             return refuse_operation(self.id, operation, error)
         return answer_operation(self.id, operation, value, state)
+
+    def _send_unsent(self, operation: TaskOperation) -> None:
+        """After an operation that sends no state of its task: an earlier one may not have reached the hub, such as a
+        commit, which then can be repeated or published.
+        """
+        if not self.hub:
+            return
+        try:
+            self.workbench.send_unsent_task_state(self.hub, operation.task_id, operation.epoch)
+        except SandboxError as error:
+            _log.info("the state of %s is still not in the hub: %s", operation.task_id, error.brief)
 
     def _carry_out(self, operation: TaskOperation, cancelled: Callable[[], bool]) -> object:
         arguments = parse_arguments(operation)
@@ -137,7 +152,9 @@ class ClusterWorker:
         if not self.hub:
             return None
         if operation.name is OperationName.FORK:
-            return self._send_fork(str(operation.arguments["fork_id"]), operation.epoch)
+            state = self._send_fork(str(operation.arguments["fork_id"]), operation.epoch)
+            self._send_unsent(operation)
+            return state
         done = describe_done(self.id, operation, value)
         if operation.name is OperationName.CLOSE:
             self.workbench.end_task_state(self.hub, operation.task_id, operation.epoch, done)

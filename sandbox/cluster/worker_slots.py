@@ -1,8 +1,9 @@
 """The slots of a worker: how many operations it carries out before it takes no more tasks.
 
 Theory. A task that waits for its caller uses no processor, so slots are of operations, not of tasks. Operations of
-the tasks that a worker has are never refused: they can run nowhere else. A task that was accepted has a slot until its
-first operation takes one, so that two offers at the same time do not get the same one. For one event loop.
+the tasks that a worker has are never refused: they can run nowhere else, until the worker ends. A task that was
+accepted has a slot until its first operation takes one, so that two offers at the same time do not get the same one.
+For one event loop.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class WorkerSlots:
         self.count = count
         self._running = 0
         self._reserved: dict[str, asyncio.TimerHandle] = {}
-        self._free = asyncio.Event()
+        self._free, self._idle = asyncio.Event(), asyncio.Event()
+        self.is_draining = False
+        """Whether operations that change a task are not begun any more."""
         self._update()
 
     def reserve(self, task: str) -> bool:
@@ -49,6 +52,11 @@ class WorkerSlots:
         """Wait until a task could be accepted."""
         await self._free.wait()
 
+    async def drain(self) -> None:
+        """Have no more operations begin that change a task, and wait until those in progress have ended."""
+        self.is_draining = True
+        await self._idle.wait()
+
     @property
     def running(self) -> int:
         """Operations in progress, but for reading ones."""
@@ -62,6 +70,10 @@ class WorkerSlots:
         return timer is not None
 
     def _update(self) -> None:
+        if self._running:
+            self._idle.clear()
+        else:
+            self._idle.set()
         if self._running + len(self._reserved) < self.count:
             self._free.set()
         else:

@@ -479,6 +479,10 @@ class Workbench:
         """
         return use.hub.send_state(self._services, hub, task_id, epoch, done)
 
+    def send_unsent_task_state(self, hub: str, task_id: str, epoch: int) -> None:
+        """As `send_task_state`, if the state after the last operation did not reach the hub. Raises: as that."""
+        use.hub.send_unsent_state(self._services, hub, task_id, epoch)
+
     def has_latest_state(self, hub: str, task_id: str) -> bool:
         """Whether this home has a task, and no other host continues it from the hub. Raises: as `send_task_state`."""
         return use.hub.has_latest_state(self._services, hub, task_id)
@@ -498,13 +502,13 @@ class Workbench:
         """
         use.hub.give_up_unfinished(self._services, task_id, epoch)
 
-    def begin_fork(self, fork_id: str, operation_id: str) -> None:
-        """Note which operation makes a fork, and remove the one that the same operation left here when it was
-        interrupted.
+    def begin_fork(self, fork_id: str, operation_id: str, epoch: int) -> None:
+        """Note which operation makes a fork, in which epoch of its parent, and remove the one that the same operation
+        left here when it was interrupted.
 
         Raises: `conflict` (`reason`: `task_exists`) if this home still works on it; `invalid_input` for the id.
         """
-        use.hub.begin_fork(self._services, fork_id, operation_id)
+        use.hub.begin_fork(self._services, fork_id, operation_id, epoch)
 
     def end_task_state(self, hub: str, task_id: str, epoch: int, done: DoneOperation | None = None) -> None:
         """Delete what `send_task_state` sent: the task has ended. `done`: the operation that closed it, which the hub

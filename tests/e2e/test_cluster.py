@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
+import signal
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -29,6 +31,7 @@ from sandbox.models.operations import DoneOperation, OperationAnswer, OperationN
 from sandbox.store.home import Home
 from sandbox.store.operation_answers import hold_operations
 from sandbox.workbench.delivery import hub
+from sandbox.workbench.tasks import lifecycle
 from tests.e2e.clusters import until
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -418,6 +421,107 @@ def test_a_fork_that_was_interrupted_is_made_again(
     assert ask(hosts.first, fork, OperationName.WRITE_FILE, write("right\n", sha256), 3).error is None
     hosts.second.take_over(hosts.url, fork, 4)
     assert read(hosts.second, fork, 4)["content"] == "right\n"
+
+
+@pytest.mark.parametrize("name", [OperationName.COMMIT, OperationName.FORK])
+def test_a_commit_that_did_not_reach_the_hub_is_sent_after_the_next_operation(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, name: OperationName
+) -> None:
+    """Also after one that is refused, as a second commit is, and that sends another state. Controls: a publisher does
+    not get the commit before; another refused operation sends no state.
+    """
+    task = begin(hosts)
+    sha256 = read(hosts.first, task)["sha256"]
+    assert ask(hosts.first, task, OperationName.WRITE_FILE, write("right\n", sha256)).error is None
+
+    def lose(*_: Any) -> None:
+        raise SandboxError(ErrorCode.NETWORK_ERROR, "The hub is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hub, "run_with_hub", lose)
+        for expected in ("network_error", "nothing_to_commit"):
+            made = ask(hosts.first, task, OperationName.COMMIT, {"message": "Answer"})
+            assert made.error is not None
+            assert made.error.code == expected
+    commit = ask(hosts.first, task, OperationName.STATUS).value["head_commit"]
+    with Workbench(introduce(hosts.first.workbench.home.parent / f"publisher-{name}", hosts.server)) as publisher:
+        with pytest.raises(SandboxError) as early:
+            publisher.import_task(hosts.hub, hosts.url, task, commit)
+        assert early.value.reason == "state_moved"
+        arguments = {"message": "Answer"} if name is OperationName.COMMIT else {"fork_id": draw_task_id()}
+        again = ask(hosts.first, task, name, arguments)
+        assert (again.error and again.error.code) == ("nothing_to_commit" if name is OperationName.COMMIT else None)
+        assert publisher.import_task(hosts.hub, hosts.url, task, commit).head_commit == commit
+    sent = hub.sent_file(Home(hosts.first.workbench.home), task)
+    before = sent.stat().st_mtime_ns
+    assert ask(hosts.first, task, OperationName.COMMIT, {"message": "Answer"}).error is not None
+    assert sent.stat().st_mtime_ns == before
+    hosts.second.take_over(hosts.url, task, 2)
+    status = ask(hosts.second, task, OperationName.STATUS, epoch=2).value
+    assert (status["head_commit"], status["dirty"]) == (commit, False)
+
+
+@pytest.mark.parametrize("noted", [1, None], ids=["by this version", "by an earlier one"])
+def test_a_host_that_was_interrupted_in_a_fork_takes_the_fork_over(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, noted: int | None
+) -> None:
+    """Which another host made meanwhile, and lost. Control: in the epoch of that fork the host has it already."""
+    task, fork = begin(hosts), draw_task_id()
+    with monkeypatch.context() as patched:
+        patched.setattr(hosts.first, "_send_fork", lambda *_: interrupt())
+        with pytest.raises(KeyboardInterrupt):
+            ask(hosts.first, task, OperationName.FORK, {"fork_id": fork}, key="fork")
+    note = hub.find_record(Home(hosts.first.workbench.home), fork, "forked.json")
+    assert json.loads(note.read_text())["epoch"] == 1
+    if noted is None:
+        note.write_text('{"schema_version": 1, "operation": "fork"}')
+    hosts.second.take_over(hosts.url, task, 2)
+    assert ask(hosts.second, task, OperationName.FORK, {"fork_id": fork}, 2, "fork").error is None
+    assert ask(hosts.second, fork, OperationName.WRITE_FILE, {**write("x"), "path": "new"}, 2).error is None
+    if noted is not None:
+        with pytest.raises(SandboxError) as control:
+            hosts.first.take_over(hosts.url, fork, noted)
+        assert control.value.reason == "task_exists"
+    hosts.first.take_over(hosts.url, fork, 3)
+    assert ask(hosts.first, fork, OperationName.STATUS, epoch=3).value["dirty"] is True
+
+
+def test_a_host_that_was_interrupted_in_a_take_over_takes_the_task_over(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it had the task's record. Control: in the same epoch it has the task already."""
+    task = begin(hosts)
+    with monkeypatch.context() as patched:
+        patched.setattr(hub, "_write_done", lambda *_: interrupt())
+        with pytest.raises(KeyboardInterrupt):
+            hosts.second.take_over(hosts.url, task, 2)
+    with pytest.raises(SandboxError) as control:
+        hosts.second.take_over(hosts.url, task, 2)
+    assert control.value.reason == "task_exists"
+    hosts.second.take_over(hosts.url, task, 3)
+    assert read(hosts.second, task, 3)["content"] == "wrong\n"
+
+
+@pytest.mark.parametrize("ends_at", ["create_worktree", "save_new_task"])
+def test_a_host_that_was_killed_in_a_take_over_takes_the_task_over(hosts: Hosts, ends_at: str) -> None:
+    """Before it had the task's record: what it left there is removed, also a commit that the hub has."""
+    task = begin(hosts)
+    sha256 = read(hosts.first, task)["sha256"]
+    assert ask(hosts.first, task, OperationName.WRITE_FILE, write("right\n", sha256)).error is None
+    assert ask(hosts.first, task, OperationName.COMMIT, {"message": "Answer"}).error is None
+    child = os.fork()
+    if child == 0:
+        setattr(lifecycle, ends_at, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        try:
+            hosts.second.take_over(hosts.url, task, 2)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL, "void: it was not killed"
+    mark = Home(hosts.second.workbench.home).creation_mark(task)
+    assert mark.exists(), "control"
+    hosts.second.take_over(hosts.url, task, 3)
+    assert read(hosts.second, task, 3)["content"] == "right\n"
+    assert not mark.exists()
 
 
 def interrupt() -> OperationAnswer:

@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -38,6 +38,7 @@ class Recorder:
         self.labels = labels
         self.created: list[str] = []
         self.checked: list[TaskOperation] = []
+        self.end = asyncio.Event()
         self.may_end = threading.Event()
         self.value: Any = None
 
@@ -69,21 +70,25 @@ class Recorder:
 
 @contextmanager
 def working(
-    address: str, name: str, labels: Mapping[str, str] | None = None, run: Callable[..., Any] = run_worker
-) -> Iterator[Recorder]:
-    """A worker with one slot, in a thread."""
-    worker: Any = Recorder(labels or {})
+    address: str,
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    run: Callable[..., Any] = run_worker,
+    kind: Callable[..., Any] = Recorder,
+) -> Iterator[Any]:
+    """A worker with one slot, in a thread; `kind`: what makes it."""
+    worker: Any = kind(labels or {})
     is_ready = threading.Event()
 
     async def work() -> None:
         client = await connect_client(ClusterAddress(address, name=name), make_runtime())
-        await run(client, worker, name, WorkerSlots(1), end, lambda _: is_ready.set())
+        await run(client, worker, name, WorkerSlots(1), worker.end, lambda _: is_ready.set())
 
     async def begin() -> None:
         loops.append(asyncio.get_running_loop())
         await work()
 
-    end, loops = asyncio.Event(), list[asyncio.AbstractEventLoop]()
+    loops = list[asyncio.AbstractEventLoop]()
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(asyncio.run, begin())
         assert is_ready.wait(60)
@@ -91,7 +96,8 @@ def working(
             yield worker
         finally:
             worker.may_end.set()
-            loops[0].call_soon_threadsafe(end.set)
+            with suppress(RuntimeError):  # it was drained: its loop has ended
+                loops[0].call_soon_threadsafe(worker.end.set)
             done.result(60)
 
 

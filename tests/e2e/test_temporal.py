@@ -217,6 +217,8 @@ def test_a_drained_worker_ends_its_operation_first_and_its_task_goes_on_elsewher
     until(lambda: cluster.has_begun(task))  # what has not begun goes elsewhere at once
     cluster.drain(first)
     assert cluster.dispatcher.result(check, wait_s=2.0) is None
+    seen = cluster.ask(task, OperationName.STATUS)
+    assert (seen.worker, seen.epoch, seen.lost) == (first, 1, None), "its check is looked at until it has ended"
     cluster.let_go(task)
     assert cluster.wait_for_end(first) == 0
     answer = cluster.dispatcher.result(check, wait_s=60)

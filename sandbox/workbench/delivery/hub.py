@@ -59,7 +59,7 @@ from sandbox.workbench.tasks.snapshots import ForkRequest, fork_task
 
 _TRIES = 3
 _NO_STATE = "no_state"
-_DONE_FILE, _FORKED_FILE = "done.json", "forked.json"
+_DONE_FILE, _FORKED_FILE, _UNSENT_FILE = "done.json", "forked.json", "unsent"
 IMPORT_MARK = "published.json"
 """A record of a task that this home only publishes (`sandbox.workbench.delivery.imported_tasks`)."""
 
@@ -107,8 +107,11 @@ def send_state(services: Services, hub_url: str, task_id: str, epoch: int, done:
     Raises: `conflict` (`reason`: `epoch_ended`) if another host has the task now; network errors; `invalid_input`;
     `quota_exceeded`.
     """
+    note = find_record(services.home, task_id, _UNSENT_FILE)
     with lock_task(services, task_id) as task:
         known = _read_sent(services.home, task_id, epoch)
+        make_private(note.parent)
+        note.touch(mode=0o600)
         with scratch_objects(services.repositories.open(task.repo_id)[1]) as git:
             with compare_task(services, task) as opened:
                 demand = demand_of_objects(opened.changes.tree) + RECORD_DEMAND
@@ -118,6 +121,12 @@ def send_state(services: Services, hub_url: str, task_id: str, epoch: int, done:
             run_with_hub(services, hub_url, lambda access: _send(git, access, task_id, epoch, RefUpdate(commit, known)))
         _write_sent(services.home, task_id, epoch, commit)
     return commit
+
+
+def send_unsent_state(services: Services, hub_url: str, task_id: str, epoch: int) -> None:
+    """As `send_state`, if the last one of an operation did not reach the hub, or may not have. Raises: as that."""
+    if find_record(services.home, task_id, _UNSENT_FILE).exists() and services.home.task(task_id).exists():
+        send_state(services, hub_url, task_id, epoch)
 
 
 def has_latest_state(services: Services, hub_url: str, task_id: str) -> bool:
@@ -139,7 +148,7 @@ def end_state(services: Services, hub_url: str, task_id: str, epoch: int, done: 
     with scratch_objects(services.repositories.open(_find_repo(services.home, task_id))[1]) as git:
         end = None if done is None else hub_states.commit_end(git, done)
         run_with_hub(services, hub_url, lambda access: _end(git, access, task_id, epoch, (known, end)))
-    sent_file(services.home, task_id).unlink(missing_ok=True)
+    _forget_sent(services.home, task_id)
 
 
 def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: int) -> Task:
@@ -173,8 +182,8 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
             task = recorded.model_copy(update={"worktree_path": place})
             base_tree = clone.fetch_whole_tree(services, repository, git, task.base_commit)
             origin = ForkOrigin(task, task.head_commit, objects.tree_of(git, state), git, task.base_commit)
+            _write_sent(services.home, task_id, epoch, state)  # first: it tells what an interrupt here leaves
             started = start_task(services, git, task, base_tree, origin)
-            _write_sent(services.home, task_id, epoch, state)
             _write_done(services.home, task_id, read.done)
         finally:
             git.attempt("update-ref", "-d", local)
@@ -247,9 +256,9 @@ def give_up_moved(services: Services, hub_url: str, task_id: str) -> bool:
     return True
 
 
-def begin_fork(services: Services, fork_id: str, operation_id: str) -> None:
-    """Note which operation makes a fork. If it was interrupted here before, remove the fork that it left: the operation
-    was not answered, so no caller has that one. The caller holds the lock of its operations.
+def begin_fork(services: Services, fork_id: str, operation_id: str, epoch: int) -> None:
+    """Note which operation makes a fork, in which epoch. If it was interrupted here before, remove the fork that it
+    left: the operation was not answered, so no caller has that one. The caller holds the lock of its operations.
 
     Raises: `conflict` (`reason`: `task_exists`) if this home still works on it.
     """
@@ -257,11 +266,11 @@ def begin_fork(services: Services, fork_id: str, operation_id: str) -> None:
     note = find_record(services.home, fork_id, _FORKED_FILE)
     known = read_json(note)
     if services.home.task(fork_id).exists():
-        if known is not None and known["operation"] == operation_id and not list_epochs_asked(services.home, fork_id):
-            _give_up_former(services, fork_id)
-        return
+        if known is None or known["operation"] != operation_id or list_epochs_asked(services.home, fork_id):
+            return
+        _give_up_former(services, fork_id)
     make_private(note.parent)
-    write_json(note, {"schema_version": 1, "operation": operation_id})
+    write_json(note, {"schema_version": 1, "operation": operation_id, "epoch": epoch})
 
 
 @contextmanager
@@ -283,12 +292,20 @@ def _without_operations(services: Services, task_id: str, epoch: int) -> Iterato
 
 def _is_former(home: Home, task_id: str, epoch: int) -> bool:
     """Whether the task of this id in this home is of an epoch before this one. One that was not sent to the hub is of
-    the first epoch for which this home was asked to create it.
+    the first epoch for which this home was asked to create it, or to make it as a fork.
     """
     if find_record(home, task_id, IMPORT_MARK).exists():
         return False
     sent = find_sent_epoch(home, task_id)
-    return (min(list_epochs_asked(home, task_id), default=epoch) if sent is None else sent) < epoch
+    return (min(_list_epochs_begun(home, task_id), default=epoch) if sent is None else sent) < epoch
+
+
+def _list_epochs_begun(home: Home, task_id: str) -> set[int]:
+    """The epochs in which this home began with a task. A note of a fork without one is by an earlier version of
+    this program, which was interrupted.
+    """
+    forked = read_json(find_record(home, task_id, _FORKED_FILE))
+    return list_epochs_asked(home, task_id) | (set() if forked is None else {int(forked.get("epoch", 0))})
 
 
 def _give_up_former(services: Services, task_id: str) -> None:
@@ -300,7 +317,7 @@ def _give_up_former(services: Services, task_id: str) -> None:
     git = services.repositories.open(former.repo_id)[1]
     git.attempt("update-ref", "-d", f"refs/heads/{former.branch}")
     services.home.task(task_id).unlink()
-    sent_file(services.home, task_id).unlink(missing_ok=True)
+    _forget_sent(services.home, task_id)
 
 
 @contextmanager
@@ -466,6 +483,12 @@ def _read_sent(home: Home, task_id: str, epoch: int) -> str | None:
     return str(found["commit"])
 
 
+def _forget_sent(home: Home, task_id: str) -> None:
+    """The task is not here any more, or has ended."""
+    sent_file(home, task_id).unlink(missing_ok=True)
+    find_record(home, task_id, _UNSENT_FILE).unlink(missing_ok=True)
+
+
 def _write_done(home: Home, task_id: str, done: DoneOperation | None) -> None:
     path = find_record(home, task_id, _DONE_FILE)
     if done is None:
@@ -475,6 +498,8 @@ def _write_done(home: Home, task_id: str, done: DoneOperation | None) -> None:
 
 
 def _write_sent(home: Home, task_id: str, epoch: int, commit: str) -> None:
+    """What the hub has and this home, too."""
     path = sent_file(home, task_id)
     make_private(path.parent)
     write_json(path, {"schema_version": 1, "epoch": epoch, "commit": commit})
+    find_record(home, task_id, _UNSENT_FILE).unlink(missing_ok=True)

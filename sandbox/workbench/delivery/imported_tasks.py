@@ -108,7 +108,8 @@ def _require_commit(recorded: Task, commit: str) -> None:
             ErrorCode.CONFLICT,
             f"The last commit of {recorded.id} is another one than the one to publish",
             details=f"in the hub {recorded.head_commit}, asked for {commit}",
-            hint="No data was sent. Look at the task's status and diff, then publish its last commit.",
+            hint="No data was sent. Look at the task's status and diff, then publish its last commit. One that did not "
+            "reach the hub is sent when the task is committed again.",
             reason="state_moved",
         )
 

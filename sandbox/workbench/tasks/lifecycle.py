@@ -62,10 +62,11 @@ if TYPE_CHECKING:
     from sandbox.git import cache_clones
     from sandbox.workbench.repositories import clone, commit_facts, known_rules, repository_settings
     from sandbox.workbench.repositories import lfs as lfs_files
-    from sandbox.workbench.tasks import busy_task, spare_tasks, tree_tasks
+    from sandbox.workbench.tasks import busy_task, killed_starts, spare_tasks, tree_tasks
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     busy_task = LazyModule("sandbox.workbench.tasks.busy_task")
+    killed_starts = LazyModule("sandbox.workbench.tasks.killed_starts")
     spare_tasks = LazyModule("sandbox.workbench.tasks.spare_tasks")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
     cache_clones = LazyModule("sandbox.git.cache_clones")
@@ -200,6 +201,8 @@ def start_task(services: Services, git: Git, task: Task, base_tree: str, origin:
     """
     create = _create_without_files if task.workspace_kind is WorkspaceKind.TREE else _create_worktree
     with services.home.locked(task.id):  # a task without a record that is not locked counts as left by a kill
+        if services.home.creation_mark(task.id).exists():
+            killed_starts.remove_killed_start(services, git, task)
         return create(services, git, task, base_tree, origin)
 
 

@@ -75,6 +75,7 @@ ON_EVERY_HOST = {
     "find_local_branch",
     "give_up_unfinished_task",
     "send_task_state",
+    "send_unsent_task_state",
 }
 
 
