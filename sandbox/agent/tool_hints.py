@@ -19,12 +19,13 @@ _OPTION = re.compile(rf"(?<![\w-])--({'|'.join(_ARGUMENTS)})(?![\w-])")
 _WORDS = "|".join(sorted(_TOOLS, key=len, reverse=True))
 # Of all checks of a task, which only a person stops: the tool stops one background run.
 _QUOTED = re.compile(rf"`sandbox (?!check stop task-)({_WORDS})(?: (?![^`]*--discard)[^`]*)?`")
+_ONLY_FOR_PEOPLE = re.compile(r"; `sandbox check runs[^`]*`[^`;.]*")  # no tool lists runs
 _PLAIN = re.compile(rf"(?<!`)\bsandbox ({_WORDS})(?![\w-])")
 
 
 def replace_commands(text: str) -> str:
     """Replace commands in a hint by their tools; a command in backquotes loses its options too. Pure."""
-    quoted = _QUOTED.sub(lambda found: f"`{_TOOLS[found[1]]}`", text)
+    quoted = _QUOTED.sub(lambda found: f"`{_TOOLS[found[1]]}`", _ONLY_FOR_PEOPLE.sub("", text))
     parts = _PLAIN.sub(lambda found: _TOOLS[found[1]], quoted).split("`")
     return "`".join([_replace_options(part) if n % 2 == 0 else part for n, part in enumerate(parts)])
 
