@@ -207,6 +207,7 @@ class _VerifyFields(SparseModel):
     flaky: tuple[FlakyTest, ...] | None = None
     runs: tuple[RunResult, ...] | None = None
     tree: str | None = None
+    commit: str | None = None
     differences: tuple[str, ...] | None = None
 
 
@@ -230,8 +231,8 @@ class _ExploreFields(SparseModel):
 
 
 class VerifyResult(_ProgressWithCheck, _VerifyFields):
-    """The result of a verification: whether every required check passed on `tree`, and the runs in order.
-    `uncommitted`: how many changes the task has that are not in `tree`, so they are not verified.
+    """The result of a verification: whether every required check passed on `tree`, that of `commit`, and the runs in
+    order. `uncommitted`: how many changes the task had beside that commit then, so they are not verified.
 
     With `against`: `no_new_failures`, and in `comparison` each check on both trees.
 

@@ -90,6 +90,7 @@ def _verification_fields(found: Verification) -> dict[str, Any]:
         "flaky": found.flaky[:FAILURES] or None,
         "runs": runs,
         "tree": found.tree,
+        "commit": found.commit,
         "differences": found.differences or None,
     }
 

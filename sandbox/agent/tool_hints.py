@@ -22,6 +22,7 @@ _WORDS = "|".join(sorted(_TOOLS, key=len, reverse=True))
 # Of all checks of a task, which only a person stops: the tool stops one background run.
 _QUOTED = re.compile(rf"`sandbox (?!check stop task-)({_WORDS})( (?![^`]*--discard)[^`]*)?`")
 _GIVEN = re.compile(rf" --({'|'.join(_ARGUMENTS)})(?: ([^-\s][^\s]*))?(?!\S)")
+_ONLY_FOR_PEOPLE = re.compile(r"; `sandbox check runs[^`]*`[^`;.]*")  # no tool lists runs
 _PLAIN = re.compile(rf"(?<!`)\bsandbox ({_WORDS})(?![\w-])")
 
 
@@ -29,7 +30,8 @@ def replace_commands(text: str) -> str:
     """Replace commands in a hint by their tools. Of a command in backquotes, the options that the tool has stay, as its
     arguments. Pure.
     """
-    quoted = _QUOTED.sub(lambda found: _name_call(TOOLS[_TOOLS[found[1]]], found[2] or ""), text)
+    people = _ONLY_FOR_PEOPLE.sub("", text)
+    quoted = _QUOTED.sub(lambda found: _name_call(TOOLS[_TOOLS[found[1]]], found[2] or ""), people)
     parts = _PLAIN.sub(lambda found: _TOOLS[found[1]], quoted).split("`")
     return "`".join([_replace_options(part) if n % 2 == 0 else part for n, part in enumerate(parts)])
 

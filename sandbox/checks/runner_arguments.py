@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from sandbox.models import Check, TestResult
+from sandbox.models import Check, FailedTest, TestOutcome, TestResult
 from sandbox.models.checks import TestSelector
 
 FileExists = Callable[[str], bool]
@@ -26,6 +26,16 @@ def select_tests(check: Check, tests: Sequence[TestResult], exists: FileExists) 
         return None
     folder = "" if check.cwd == "." else f"{check.cwd}/"
     return _SELECTORS[parameter.selects](tests, lambda path: exists(folder + path))
+
+
+def add_arguments(check: Check, failures: Sequence[FailedTest], exists: FileExists) -> tuple[FailedTest, ...]:
+    """The failed tests, each with the argument that runs it, where its runner takes one."""
+
+    def name(failure: FailedTest) -> str | None:
+        result = TestResult(test=failure.test, outcome=TestOutcome.FAILED, path=failure.path)
+        return next(iter(select_tests(check, [result], exists) or ()), None)
+
+    return tuple(failure.model_copy(update={"argument": name(failure)}) for failure in failures)
 
 
 def _select_pytest(tests: Sequence[TestResult], exists: FileExists) -> tuple[str, ...] | None:

@@ -96,7 +96,7 @@ def _explain_killed(run: CheckRun) -> Iterator[str]:
         yield "the kernel killed it for lack of memory, below its own limit: all guests of this host together had none"
         yield "left (all_memory_bytes in policies/container.toml, docs/configuration.md); run it again when fewer run"
     elif run.exit_code is not None:
-        yield "stopped on request: by `check stop`, or because its command was interrupted or cancelled"
+        yield "stopped on request: by `check stop`, `task close`, or because its command was interrupted or cancelled"
     elif run.wall_time_s:
         yield "its guest ended without a report: the container or the engine was stopped, or gVisor reached a limit"
     else:

@@ -84,9 +84,14 @@ class TestFailure(SparseModel):
 
 
 class FailedTest(SparseModel):
-    """A failing test as part of a run: name, message, and location if the report has it."""
+    """A failing test as part of a run: name, message, and location if the report has it.
+
+    `argument`: of a run in a task, what `arguments` of the check take to run this test; None where its runner takes
+    none, or is not known.
+    """
 
     test: str
+    argument: str | None = None
     message: str
     path: str | None = None
     line: int | None = None

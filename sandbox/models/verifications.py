@@ -16,14 +16,15 @@ class Verification(Model):
     `comparison`, `no_new_failures`: with another tree, if one was asked for. `flaky`: tests that failed and passed on
     this tree. If the checks ran several times, `runs` has of each check the first run that did not pass, or the last.
     `rounds_passed`: the request was stopped when only so many of its rounds had passed, so the tree is not verified.
-    `uncommitted`: how many changes the task has that are not in `tree`, so they are not verified; None: not known, or
-    not asked for.
+    `commit`: that the tree belongs to; None in records of older versions. `uncommitted`: how many changes the task had
+    beside it then, so they are not verified; None: not known, or not asked for.
     """
 
     runs: tuple[CheckRun, ...]
     verified: bool
     uncommitted: int | None = None
     tree: ObjectId
+    commit: ObjectId | None = None
     differences: tuple[str, ...] = ()
     no_new_failures: bool | None = None
     comparison: TreeComparison | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 TASK_ID_PATTERN = r"^task-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+RUN_ID_PATTERN = r"run-[0-9a-f]{32}"
 SLUG_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,199}$"
 SIMPLE_NAME = "[a-z0-9][a-z0-9_-]{0,39}"
 LAUNCH = "launch"

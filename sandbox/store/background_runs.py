@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
 
@@ -21,8 +22,8 @@ from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, Rep
 from sandbox.models.explorations import Exploration
 from sandbox.models.layers import PreparedLayers
 from sandbox.models.model import Model
-from sandbox.store.home import Home, damaged_file_error, read_json, write_json
-from sandbox.store.runs import RUN_ID_PATTERN, newest_files
+from sandbox.models.words import RUN_ID_PATTERN
+from sandbox.store.home import Home, damaged_file_error, newest_files, read_json, write_json
 
 PRUNE_SLACK = 50
 """How many records more than are kept trigger pruning when a run is started: sorting takes a millisecond."""
@@ -73,6 +74,16 @@ class BackgroundRunRecord(Model):
         """The task, or the repository if it has none."""
         return self.task_id or self.repo_id or ""
 
+    def list_check_runs(self) -> list[tuple[str, str]]:
+        """The checks of the request that have begun, with the ids of their runs: of one that is running, the last."""
+        runs = self.verification.runs if self.verification is not None else self.runs
+        found = [(run.check_id, run.run_id) for run in runs]
+        for way in () if self.exploration is None else self.exploration.ways:
+            found += [(f"{way.name}/{check}", run) for check, run in way.runs.items()]
+        if self.state == "running" and self.check_id is not None and self.check_run_id is not None:
+            found.append((self.check_id, self.check_run_id))
+        return found
+
 
 def save_background_run(home: Home, record: BackgroundRunRecord) -> None:
     """Replace the record. Not fsynced: a power failure also ends the run."""
@@ -89,6 +100,14 @@ def find_background_run(home: Home, run_id: str) -> BackgroundRunRecord:
         return BackgroundRunRecord.model_validate(document)
     except ValidationError as error:
         raise damaged_file_error(path, describe_errors(error)) from error
+
+
+def read_background_run(home: Home, run_id: str) -> BackgroundRunRecord | None:
+    """The record of a background run; None if there is none, or it is damaged."""
+    with suppress(SandboxError):
+        if home.background_run(run_id).exists():
+            return find_background_run(home, run_id)
+    return None
 
 
 def list_background_runs(home: Home, limit: int) -> Iterator[BackgroundRunRecord]:

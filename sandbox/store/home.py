@@ -444,6 +444,19 @@ def write_json(path: Path, document: dict[str, Any], *, synced: bool = True) -> 
     write_atomically(path, text.encode() + b"\n", synced=synced)
 
 
+def newest_files(folder: Path) -> list[Path]:
+    """The record files of runs in a folder, last written first."""
+    found = ((_mtime_ns(path), path) for path in folder.glob("run-*.json"))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _mtime_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:  # removed meanwhile, alone or with its repository
+        return 0
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """A document without its schema version; None if there is no file.
 

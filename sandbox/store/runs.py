@@ -13,19 +13,24 @@ from pydantic import ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
 from sandbox.models import CheckRun
-from sandbox.store.home import Home, damaged_file_error, read_json
+from sandbox.models.words import RUN_ID_PATTERN
+from sandbox.store.home import Home, damaged_file_error, newest_files, read_json
 
 if TYPE_CHECKING:
     from sandbox.models import LogName
+    from sandbox.store import background_runs
+else:  # read when a run is not found
+    background_runs = LazyModule("sandbox.store.background_runs")
 
-RUN_ID_PATTERN = r"run-[0-9a-f]{32}"
 LAUNCH_FILE = "launch-"
 """Beginning of the names of files that probes left, before the run's id: a profile chooses how they end, and the guest
 what is in them, so none may look like a record or a log.
 """
 
 _MAX_RUNS_SHOWN = 5
+_MAX_CHECK_RUNS_SHOWN = 40  # of one request
 _log = logging.getLogger(__name__)
 
 
@@ -69,11 +74,23 @@ def find_owner(home: Home, run_id: str) -> str:
     for folder in home.all_logs():
         if has_log(home, folder.name, run_id):
             return folder.name
-    raise no_such_run_error(run_id)
+    raise no_such_run_error(home, run_id)
 
 
-def no_such_run_error(run_id: str) -> SandboxError:
-    """`not_found` for a run that no task and no repository has."""
+def no_such_run_error(home: Home, run_id: str) -> SandboxError:
+    """`not_found` for a run that no task and no repository has. The id of a background run may name no run of a check:
+    then with the runs of its checks.
+    """
+    request = background_runs.read_background_run(home, run_id) if is_run_id(run_id) else None
+    if request is not None:
+        found = request.list_check_runs()
+        lines = [f"{run}  {check}" for check, run in found[:_MAX_CHECK_RUNS_SHOWN]]
+        return SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"{run_id} is a run of `{request.operation}` in the background, and not of one check",
+            details="\n".join(["The runs of its checks:", *lines] if lines else ["No check of it has a run."]),
+            hint=f"Give the id of the run of a check. `sandbox check wait {run_id}` has the result of all.",
+        )
     return SandboxError(
         ErrorCode.NOT_FOUND,
         f"There is no run '{run_id[:100]}'",
@@ -129,16 +146,3 @@ def open_log(home: Home, owner_id: str, run_id: str, stream: LogName) -> Iterato
         ) from error
     with file:
         yield file
-
-
-def newest_files(folder: Path) -> list[Path]:
-    """The record files of runs in a folder, last written first."""
-    found = ((_mtime_ns(path), path) for path in folder.glob("run-*.json"))
-    return [path for _, path in sorted(found, reverse=True)]
-
-
-def _mtime_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:  # removed meanwhile, alone or with its repository
-        return 0

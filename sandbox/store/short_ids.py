@@ -14,8 +14,9 @@ from sandbox.store.home import Home
 from sandbox.store.terminal_task import NAME, recall_task
 
 if TYPE_CHECKING:
-    from sandbox.store import runs
+    from sandbox.store import background_runs, runs
 else:  # read when several runs fit
+    background_runs = LazyModule("sandbox.store.background_runs")
     runs = LazyModule("sandbox.store.runs")
 
 SHOWN_CHARACTERS = len("task-") + 8
@@ -48,7 +49,8 @@ def complete_task_id(home: Home, name: str) -> str:
 
 
 def complete_run_id(home: Home, name: str) -> str:
-    """The id of the only check run that begins or ends so, with `run-`; any other name unchanged.
+    """The id of the only run, of a check or in the background, that begins or ends so, with `run-`; any other name
+    unchanged.
 
     All runs of one controller begin alike, with its nonce: `LiveController.new_id`.
 
@@ -58,21 +60,26 @@ def complete_run_id(home: Home, name: str) -> str:
         return name
     digits = name.removeprefix("run-")
     placed = home.repositories / PLACED
-    folders = (placed, placed / SEEN, *home.all_logs())
+    folders = (placed, placed / SEEN, home.background_runs, *home.all_logs())
     owners = {path.name.partition(".")[0]: path.parent for f in folders for path in f.glob(f"run-*{digits}*")}
     found = sorted(run for run in owners if run.startswith(name) or run.endswith(digits))
     if len(found) > 1:
         raise ambiguous_error(
             f"The ids of {len(found)} runs begin or end with '{digits}'",
-            [_describe_run(owners[run], run) for run in found],
+            [_describe_run(home, owners[run], run) for run in found],
             "Give `run-` and the last characters of the id: all runs of one command or session begin alike.",
         )
     return found[0] if found else name
 
 
-def _describe_run(folder: Path, run_id: str) -> str:
+def _describe_run(home: Home, folder: Path, run_id: str) -> str:
     if folder.name in {PLACED, SEEN}:
         return f"{run_id}  of a task of the cluster"
+    if folder == home.background_runs:
+        request = background_runs.read_background_run(home, run_id)
+        return (
+            f"{run_id}  in the background" if request is None else f"{run_id}  {request.owner_id}  {request.operation}"
+        )
     run = runs.read_run(folder / f"{run_id}.json")
     what = "no result" if run is None else f"{run.check_id} {run.verdict.value}"
     return f"{run_id}  {folder.name}  {what}"

@@ -35,6 +35,13 @@ class ActiveRequest:
         """Whether another process asked this request to stop."""
         return _stop_path(self.path).exists()
 
+    def read_stop_reason(self) -> str:
+        """Why another process asked this request to stop; empty if it gave no reason, or none asked."""
+        try:
+            return _stop_path(self.path).read_text("utf-8")
+        except OSError:
+            return ""
+
     def note_run(self, run_id: str, check_id: CheckId) -> None:
         """Note the id of the run of a check that begins."""
         self._append_line(f"{run_id} {check_id}")  # other versions skip it: the second word is no verdict
@@ -77,9 +84,10 @@ class ObservedRequest:
     path: Path
     _fd: int
 
-    def ask_to_stop(self) -> None:
-        """Create the stop file. Calling it twice is the same as once."""
-        _stop_path(self.path).touch(mode=0o600)
+    def ask_to_stop(self, reason: str = "") -> None:
+        """Create the stop file, with the reason. Calling it twice is the same as once."""
+        with suppress(FileExistsError), _stop_path(self.path).open("x", encoding="utf-8") as file:
+            file.write(reason)
 
     def is_over(self) -> bool:
         """Whether the request has ended or its process has died."""

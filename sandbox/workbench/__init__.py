@@ -1643,7 +1643,7 @@ class Workbench:
         """
         arguments = {"delete": delete_worktree, "discard": discard}
         with use.journaling.record_operation(self._services, task_id, "close", arguments) as done:
-            use.stop.stop_checks(self._services, task_id)
+            use.stop.stop_checks(self._services, task_id, reason="it was stopped because its task was closed")
             return done(
                 use.lifecycle.close_task(
                     self._services, task_id, delete=delete_worktree, discard=discard, expected_tree=expected_tree

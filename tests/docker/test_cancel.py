@@ -134,6 +134,7 @@ def test_closing_a_task_stops_its_checks_and_clean_rooms_first(bench: Bench) -> 
         (False, "long", "killed"),
         (True, "long", "killed"),
     ]
+    assert all("it was stopped because its task was closed" in r.notes for r in runs if r.check_id == "long")
     assert set(bench.records(task_id)) == {f"{r.run_id}.json" for r in runs}
 
 

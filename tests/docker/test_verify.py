@@ -157,6 +157,7 @@ def test_the_same_question_is_answered_without_running_anything(bench: Bench) ->
 
     assert told(again) == [("build", "passed", True), ("test", "passed", True)]
     assert (again.verified, again.tree, bench.executed()) == (True, first.tree, 2)
+    assert again.commit == first.commit == bench.workbench.task(bench.task_id).head_commit
     assert [run.run_id for run in again.runs] == [run.run_id for run in first.runs]
 
 

@@ -52,6 +52,10 @@ def _ignore_line(_line: str) -> None:
     return None
 
 
+def _without_reason() -> str:
+    return ""
+
+
 def _never() -> bool:
     return False
 
@@ -67,6 +71,7 @@ class Watch:
     `building`: called with each line of the build of an image that the checks need and the engine does not have, and of
     fetches of packages; also from other threads.
     `waiting`: called with what holds the task, when the request waits for it, and with '' when the wait is over.
+    `stop_reason`: called after a check was killed: why the request was stopped, '' if that is not known.
     `warn`: called with what a reader of the verdicts has to know, such as packages that could not be fetched.
     """
 
@@ -78,3 +83,4 @@ class Watch:
     building: Callable[[str], None] = _ignore_line
     warn: Callable[[str], None] = _ignore_line
     waiting: Callable[[str], None] = _ignore_line
+    stop_reason: Callable[[], str] = _without_reason

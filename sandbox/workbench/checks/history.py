@@ -118,7 +118,7 @@ def _require_owner(home: Home, owner_id: str) -> None:
         find_repository(home, owner_id)
     except SandboxError as error:
         if owner_id.startswith("run-"):
-            raise runs.no_such_run_error(owner_id) from error
+            raise runs.no_such_run_error(home, owner_id) from error
         if error.code is not ErrorCode.NOT_FOUND:
             raise
         raise SandboxError(

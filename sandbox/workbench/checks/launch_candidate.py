@@ -93,7 +93,7 @@ def launch_candidate(
     rooms = TreeSource(source.repo_id, source.git, tree, source.commit, base_tree)
     take = partial(_take_artifacts, services, source) if profile.release else None
     runs = run_in_rooms(services, rooms, VerifyRequest(profile, checks, source.owner, take), watch, options)
-    return Verification(runs=runs, verified=is_verified(runs, checks), tree=tree)
+    return Verification(runs=runs, verified=is_verified(runs, checks), tree=tree, commit=source.commit)
 
 
 def _require_approved(services: Services, source: CandidateSource, approved: str) -> None:

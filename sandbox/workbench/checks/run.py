@@ -22,7 +22,7 @@ from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.files.tree import WorktreeFiles
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor, is_usable_binary
 from sandbox.lazy_module import LazyModule
-from sandbox.models import Check, CheckRun, ServiceSetup
+from sandbox.models import Check, CheckRun, ServiceSetup, Verdict
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
 from sandbox.workbench.checks.callbacks import Watch
@@ -70,6 +70,8 @@ def run_one(
             ):
                 run = recorder.run(run_id, check, place, watch.follow, why_stop)
                 notes = run.notes
+                if run.verdict is Verdict.KILLED and (reason := watch.stop_reason()):
+                    notes += (reason,)
                 if check.artifacts:
                     notes += _collect_artifacts(services, owner, run_id, check, place.workspace)
             run = run.model_copy(update={"session": services.caller.session, "notes": notes})

@@ -58,6 +58,7 @@ def stoppable(home: Home, owner_id: str, watch: Watch, run_id: str | None = None
             announce=announce,
             starts=note_start,
             cancelled=lambda: watch.cancelled() or request.is_stop_requested(),
+            stop_reason=lambda: request.read_stop_reason() or watch.stop_reason(),
         )
 
 
@@ -77,11 +78,11 @@ def stop_build(services: Services, repo_id: str, run_id: str) -> None:
         _end_requests(requests, f"The build of layers of {repo_id}")
 
 
-def stop_checks(services: Services, task_id: str, run_id: str | None = None) -> StopResult:
+def stop_checks(services: Services, task_id: str, run_id: str | None = None, reason: str = "") -> StopResult:
     """Stop all checks that run or wait in a task, also in clean rooms, and wait until they have ended. It is not an
     error if there are none.
 
-    `run_id`: stop only this background run.
+    `run_id`: stop only this background run. `reason`: a note of the runs that are stopped.
 
     Raises: `not_found`; `timeout` when the running process does not react; `engine_unavailable` when the engine cannot
     say whether a guest of a dead process still runs; `conflict` when another operation holds the task.
@@ -89,18 +90,18 @@ def stop_checks(services: Services, task_id: str, run_id: str | None = None) -> 
     find_task(services.home, task_id, allow_closed=True)
     with open_requests(services.home.stop_requests, task_id, run_id) as requests:
         running = [request.read_checks() for request in requests]
-        dead = _end_requests(requests, f"The checks in {task_id}")
+        dead = _end_requests(requests, f"The checks in {task_id}", reason)
         if any(dead) or (run_id is None and services.home.guest_mark(task_id).exists()):
             _end_guests(services, task_id)
         return StopResult(task_id=task_id, stopped=tuple(_list_stopped(requests, running, dead)))
 
 
-def _end_requests(requests: Sequence[ObservedRequest], what: str) -> list[bool]:
+def _end_requests(requests: Sequence[ObservedRequest], what: str, reason: str = "") -> list[bool]:
     """Ask all of them to stop, and wait until they have. Returns which had a process that was dead already. Raises:
     `timeout`.
     """
     for request in requests:
-        request.ask_to_stop()
+        request.ask_to_stop(reason)
     _wait_until_over(what, lambda: all(request.is_over() for request in requests))
     return [request.clean_up() for request in requests]
 

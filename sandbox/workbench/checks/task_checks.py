@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.checks.cancellation import defer_interrupts
 from sandbox.checks.execute import CheckDirectories, Recorder
+from sandbox.checks.runner_arguments import add_arguments
+from sandbox.errors import SandboxError
 from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
+from sandbox.files.tree import WorktreeFiles
 from sandbox.git.scratch_trees import compute_tree_id
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, Task, Verdict, WorkspaceKind
+from sandbox.policy.paths import parse_repo_path
 from sandbox.profiles import Profile, project_of
 from sandbox.store.guest_times import mark_guest_running
 from sandbox.store.home import GIT_MASK
@@ -114,7 +119,26 @@ def _run_in_task(
             recorder = recorders[project_of(check.id)]
             run = running.run_one(services, recorder, (run_id, check, place), watch, owner=task.id)
             os.utime(services.home.report(task.id))  # when the container was used last (memory_admission.py)
+        run = _add_arguments(run, profile, opened.root)
         settle_disk(opened.site.layers)
         yield run.model_copy(update={"notes": (*run.notes, *notes)}) if notes else run
         if run.verdict is not Verdict.PASSED:
             return
+
+
+def _add_arguments(run: CheckRun, profile: Profile, root: Path) -> CheckRun:
+    """The run, with what runs each of its failed tests alone. The names of tests are the guest's: a path that is none,
+    or leads through a link, is no file.
+    """
+    check = next((check for check in profile.checks if check.id == run.check_id), None)
+    if check is None or not run.failures:
+        return run
+    with WorktreeFiles(root) as files:
+
+        def exists(path: str) -> bool:
+            try:
+                return files.kind(parse_repo_path(path)) is not None
+            except SandboxError:
+                return False
+
+        return run.model_copy(update={"failures": add_arguments(check, run.failures, exists)})

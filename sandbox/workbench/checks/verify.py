@@ -99,7 +99,9 @@ def verify(
         explain_disagreements(services, task, found.runs),
         status.count_uncommitted(services, task),
     )
-    found = found.model_copy(update={"differences": differences, "uncommitted": uncommitted})
+    found = found.model_copy(
+        update={"commit": task.head_commit, "differences": differences, "uncommitted": uncommitted}
+    )
     if options.against is None:
         return found
     verified = differential.VerifiedTask(task, plain, source, found.runs)

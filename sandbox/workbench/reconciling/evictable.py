@@ -24,9 +24,10 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.models import TaskStatus
 from sandbox.store import artifact_store
 from sandbox.store.candidates import forget_candidate
+from sandbox.store.home import newest_files
 from sandbox.store.layers import LayerStore
 from sandbox.store.records import list_tasks
-from sandbox.store.runs import LAUNCH_FILE, newest_files
+from sandbox.store.runs import LAUNCH_FILE
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.clone_objects import repack_clone
 from sandbox.workbench.reconciling.reconciler import Finding, find_matching, is_task_id, list_folder

@@ -20,12 +20,12 @@ from sandbox.files.checkout import remove_tree
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
 from sandbox.store import artifact_store, bindings, journal, result_files, usage_files
-from sandbox.store.home import Home, sync_folder
+from sandbox.store.home import Home, newest_files, sync_folder
 from sandbox.store.journal_chain import ChainHead
 from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.operation_answers import forget_answers
 from sandbox.store.records import find_task, list_repositories, list_tasks
-from sandbox.store.runs import LAUNCH_FILE, newest_files
+from sandbox.store.runs import LAUNCH_FILE
 from sandbox.workbench.controller import journal_anchors
 from sandbox.workbench.controller.audit import verify_journals
 from sandbox.workbench.controller.services import Services

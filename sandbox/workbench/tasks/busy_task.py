@@ -36,7 +36,7 @@ class CheckInTask:
 
 
 def find_check_in_task(home: Home, task_id: str) -> CheckInTask | None:
-    """The check that holds the task; None if another operation does, or no one."""
+    """The check that holds the task; None if another operation does, or none."""
     check_run_id = read_guest_run(home.guest_mark(task_id))
     if check_run_id is None:
         return None

@@ -175,10 +175,11 @@ def test_a_run_that_passed_without_a_test_says_so() -> None:
 def test_a_verification_says_beside_its_verdict_what_is_not_verified(
     uncommitted: int | None, shown: int | None
 ) -> None:
-    verification = Verification(runs=(), verified=True, tree="a" * 40, uncommitted=uncommitted)
+    verification = Verification(runs=(), verified=True, tree="a" * 40, commit="b" * 40, uncommitted=uncommitted)
     answer = build_answer(background(verification=verification), VerifyResult).model_dump(mode="json")
 
     assert answer.get("uncommitted") == shown
+    assert answer["commit"] == "b" * 40, "the task may have another one by now"
     if shown:
         assert list(answer)[:2] == ["verified", "uncommitted"]
 

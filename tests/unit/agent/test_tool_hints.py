@@ -30,6 +30,7 @@ from sandbox.policy.commit import AddedFile, CommitPolicy, require_sources
         ("They run: sandbox approvals approve apr-1.", "They run: sandbox approvals approve apr-1."),
         ("Wait for it, or run `sandbox check stop task-1`.", "Wait for it, or run `sandbox check stop task-1`."),
         ("Or run `sandbox check stop run-1`.", "Or run `space_repo_stop_run`."),
+        ("A result names its run; `sandbox check runs TASK` lists all.", "A result names its run."),
         ("`sandbox gc` removes what is left.", "`sandbox gc` removes what is left."),
         ("Commit them, or repeat with --discard.", "Commit them, or repeat with `discard`."),
         ("Close the task with --delete --discard.", "Close the task with `delete_worktree` `discard`."),

@@ -18,7 +18,7 @@ from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit, Streams
 from sandbox.engine.pid1_messages import Command, ExitReport, OutputChunk, PlaceAnswer
 from sandbox.models import LaunchProbe, LaunchReady, LaunchSteps, LaunchStop, PhaseVerdict, Verdict
-from sandbox.store.runs import newest_files
+from sandbox.store.home import newest_files
 from sandbox.workbench.reconciling import retention
 
 RUN = PurePosixPath("/home/sandbox")

@@ -8,9 +8,9 @@ import pytest
 
 from sandbox.checks.comparison import CheckSide, Reruns
 from sandbox.checks.repeated import add_up, find_flaky
-from sandbox.checks.runner_arguments import select_tests
+from sandbox.checks.runner_arguments import add_arguments, select_tests
 from sandbox.checks.shuffle import shuffle_check
-from sandbox.models import Check, TestOutcome, TestResult, Verdict
+from sandbox.models import Check, FailedTest, TestOutcome, TestResult, Verdict
 from sandbox.models.checks import CheckParameter, TestSelector
 from tests.unit.store.test_verdicts import made
 
@@ -53,6 +53,18 @@ def test_a_file_is_looked_for_in_the_folder_of_the_check() -> None:
     found = [TestResult(test="tests.test_b::test_c", outcome=TestOutcome.FAILED)]
     assert select_tests(check("pytest", "api"), found, FILES.__contains__) == ("tests/test_b.py::test_c",)
     assert select_tests(check("pytest"), found, FILES.__contains__) is None
+
+
+def test_a_failure_has_the_argument_that_runs_it_alone() -> None:
+    failures = [
+        FailedTest(test="tests.test_b::test_c[1]", message="m"),
+        FailedTest(test="tests.gone::test_z", message="m"),
+    ]
+    found = add_arguments(check("pytest", "api"), failures, FILES.__contains__)
+    assert [failure.argument for failure in found] == ["tests/test_b.py::test_c[1]", None]
+    assert [failure.argument for failure in add_arguments(check(None), failures, FILES.__contains__)] == [None, None]
+    by_path = [FailedTest(test="adds", message="m", path="src/a.test.js", line=3)]
+    assert add_arguments(check("files"), by_path, FILES.__contains__)[0].argument == "src/a.test.js"
 
 
 def ran(tests: str | None, verdict: Verdict, *arguments: str) -> CheckSide:

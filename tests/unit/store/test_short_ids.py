@@ -3,15 +3,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.attack.harness.verdict_samples import make_run
 from sandbox.errors import ErrorCode
-from sandbox.models import Verdict
+from sandbox.models import Exploration, ExploredWay, Verdict
+from sandbox.store.background_runs import BackgroundRunRecord, save_background_run
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
+from sandbox.store.runs import find_owner
 from sandbox.store.short_ids import complete_owner_id, complete_run_id, complete_task_id
 from sandbox.store.terminal_task import UNSEEN_LEADER_S, recall_task, remember_task
 from tests.unit.conftest import refused
@@ -68,6 +72,45 @@ def test_runs_of_one_session_begin_alike_and_are_told_apart_by_their_end(home: H
         complete_run_id(home, "run-0d12")
     assert caught.value.details == f"{ids[0]}  {FIRST}  no result\n{ids[1]}  {SECOND}  test failed"
     assert complete_run_id(home, "run-e17d") == "run-e17d", "the middle is no name"
+
+
+def test_a_run_in_the_background_is_found_by_its_end_and_described(home: Home) -> None:
+    ids = [f"run-{digit * 28}1f4d" for digit in "ab"]
+    home.background_runs.mkdir(parents=True)
+    for run_id in ids:
+        assert complete_run_id(home, "run-1f4d") == ("run-1f4d" if run_id == ids[0] else ids[0])
+        save_background_run(home, background_run(run_id))
+    assert complete_run_id(home, "run-aaaa") == ids[0]
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        complete_run_id(home, "run-1f4d")
+    assert caught.value.details == f"{ids[0]}  {FIRST}  verify\n{ids[1]}  {FIRST}  verify"
+
+
+def background_run(run_id: str, **fields: Any) -> BackgroundRunRecord:
+    return BackgroundRunRecord(
+        run_id=run_id, task_id=FIRST, operation="verify", started_at=datetime(2026, 1, 2, tzinfo=UTC), **fields
+    )
+
+
+def test_the_id_of_a_verify_that_is_given_for_a_run_of_a_check_is_explained(home: Home) -> None:
+    home.background_runs.mkdir(parents=True)
+    passed, request = make_run(Verdict.PASSED), f"run-{5:032x}"
+    save_background_run(home, background_run(request, check_id="test", check_run_id=f"run-{6:032x}"))
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        find_owner(home, request)
+    assert caught.value.brief == f"{request} is a run of `verify` in the background, and not of one check"
+    assert caught.value.details == f"The runs of its checks:\nrun-{6:032x}  test"
+    assert caught.value.hint.endswith(f"`sandbox check wait {request}` has the result of all.")
+    way = ExploredWay(name="b", runs={"test": passed.run_id})
+    explored = Exploration(task_id=FIRST, base_tree="a" * 40, base_failing=0, ways=(way,))
+    save_background_run(home, background_run(request, state="finished", exploration=explored))
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        find_owner(home, request)
+    assert caught.value.details == f"The runs of its checks:\n{passed.run_id}  b/test"
+    save_background_run(home, background_run(request, state="failed"))
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        find_owner(home, request)
+    assert caught.value.details == "No check of it has a run."
 
 
 def test_a_repository_is_never_taken_for_the_beginning_of_a_task(home: Home) -> None:

@@ -226,6 +226,31 @@ def test_a_check_that_is_announced_with_a_label_is_stopped_and_listed_by_its_id(
     assert "slow" not in announced
 
 
+@pytest.mark.slow
+def test_a_request_knows_that_it_was_stopped_by_a_close(desk: Desk) -> None:
+    services, at_work, over = desk.workbench._services, threading.Event(), threading.Event()
+    reasons = list[str]()
+
+    def run() -> None:
+        with stoppable(services.home, desk.task.id, Watch()) as heard:
+            reasons.append(heard.stop_reason())
+            at_work.set()
+            while not heard.stop_reason() and not over.is_set():
+                time.sleep(0.005)
+            time.sleep(0.05)
+            reasons.append(heard.stop_reason())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert at_work.wait(DEADLINE_S)
+    try:
+        desk.workbench.close_task(desk.task.id)
+    finally:
+        over.set()
+        thread.join(DEADLINE_S)
+    assert reasons == ["", "it was stopped because its task was closed"]
+
+
 def ended(path: Path, check_id: str, verdict: Verdict) -> None:
     """As the request itself would say it of a run."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
