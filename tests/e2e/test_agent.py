@@ -552,7 +552,7 @@ def test_the_budget_of_results_is_a_setting(home: Path, busy: dict[str, str]) ->
 
     async def session(client: Client) -> None:
         task = busy["task_id"]
-        write = {"path": "long", "content": "x" * 20_000, "expected_sha256": None}
+        write = {"path": "long", "content": "x\n" * 10_000, "expected_sha256": None}
         await ok(client, "space_repo_write_file", task_id=task, **write)
         result = await client.call_tool("space_repo_read_file", {"task_id": task, "path": "long"})
         assert result.structured_content["truncated"]
