@@ -359,7 +359,7 @@ def test_r_h05_h06_a_guest_that_swaps_leaks_nothing_to_any_read(
     monkeypatch: pytest.MonkeyPatch,
     record_property: Any,
 ) -> None:
-    monkeypatch.setattr(lifecycle.lock_task.__wrapped__, "__defaults__", (0.1,))  # type: ignore[attr-defined]
+    monkeypatch.setattr(lifecycle.lock_task.__wrapped__, "__defaults__", (0.1, None))  # type: ignore[attr-defined]
     with swapping(guests, programs, layout) as (arena, own), WorktreeFiles(arena.worktree) as files:
         control(own, lambda: (own / "f").read_bytes() == SECRET)
         wb, task_id, secret = arena.workbench, arena.task.id, SECRET.decode().strip()

@@ -171,7 +171,7 @@ def test_nothing_is_snapshot_restored_or_forked_while_something_runs(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = desk.workbench.snapshot(desk.task.id)
-    monkeypatch.setattr(lifecycle.lock_task.__wrapped__, "__defaults__", (0.05,))  # type: ignore[attr-defined]
+    monkeypatch.setattr(lifecycle.lock_task.__wrapped__, "__defaults__", (0.05, None))  # type: ignore[attr-defined]
     with desk.workbench._services.home.locked(desk.task.id):  # as a running check holds it
         acts: tuple[Callable[[], object], ...] = (
             lambda: desk.workbench.snapshot(desk.task.id),
