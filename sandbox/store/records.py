@@ -15,14 +15,15 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import TASK_ID_PATTERN, ChosenSettings, Model, Repository, Task, TaskStatus
 from sandbox.store.home import Home, damaged_file_error, parse_json, read_content, read_json, write_json
-from sandbox.store.task_table import list_task_rows
 
 if TYPE_CHECKING:
     import difflib
 
     from sandbox.models import CheckRun
+    from sandbox.store import task_table
 else:  # loaded for a name that does not exist
     difflib = LazyModule("difflib")
+    task_table = LazyModule("sandbox.store.task_table")
 
 
 NOT_IN_USE = frozenset({TaskStatus.CLOSED, TaskStatus.SPARE})
@@ -169,7 +170,7 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
 
 def _list_open_first(home: Home) -> list[str]:
     """Ids of tasks without spares, newest first, and closed ones after the others."""
-    rows = reversed(list_task_rows(home))
+    rows = reversed(task_table.list_task_rows(home))
     return [row.id for row in sorted(rows, key=lambda row: row.status is TaskStatus.CLOSED)]
 
 
