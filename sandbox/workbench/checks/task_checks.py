@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from sandbox.checks.cancellation import defer_interrupts
 from sandbox.checks.execute import CheckDirectories, Recorder
-from sandbox.checks.runner_arguments import add_arguments
 from sandbox.errors import SandboxError
 from sandbox.files.git_mask import require_mask
 from sandbox.files.stamps import coarse_now_ns
@@ -40,8 +39,10 @@ from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.own_disk import settle_disk
 
 if TYPE_CHECKING:
+    from sandbox.checks import runner_arguments
     from sandbox.workbench.tasks import tree_tasks
-else:  # loaded for a task of this kind (docs/adr/0080)
+else:  # loaded for failed tests, and for a task of this kind (docs/adr/0080)
+    runner_arguments = LazyModule("sandbox.checks.runner_arguments")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
 
 
@@ -141,4 +142,4 @@ def _add_arguments(run: CheckRun, profile: Profile, root: Path) -> CheckRun:
             except SandboxError:
                 return False
 
-        return run.model_copy(update={"failures": add_arguments(check, run.failures, exists)})
+        return run.model_copy(update={"failures": runner_arguments.add_arguments(check, run.failures, exists)})
