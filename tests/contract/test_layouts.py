@@ -331,8 +331,8 @@ CASES: dict[str, tuple[Callable[[Path], object], Shown, list[str]]] = {
     "tracked-link-out-moved": (_replaced("out", lambda p: p.symlink_to("/etc/shadow")), {}, ["out"]),
     "directory-to-link": (_directory_becomes_link, {"d/e": ADDED, "d/e/x": DELETED}, []),
     "file-to-directory": (_file_becomes_directory, {"f": DELETED, "f/x": ADDED}, []),
-    "c04-nested-repository": (_nested_repository, {}, ["emb/.git"]),
-    "nested-around-tracked": (_repository_around_tracked_files, {"d/e/x": MODIFIED}, ["d/.git"]),
+    "c04-nested-repository": (_nested_repository, {}, ["emb/.git", "emb/code", "emb/sub/code"]),
+    "nested-around-tracked": (_repository_around_tracked_files, {"d/e/x": MODIFIED}, ["d/.git", "d/new"]),
     "c06-dotgit-spellings": (
         lambda r: [(r / "d" / n).write_bytes(b"x") for n in (".GIT", "git~1", ".git.")],
         {},
@@ -421,6 +421,26 @@ def test_an_ignored_directory_is_not_entered(bench: Bench) -> None:
         deep /= "d"
     deep.mkdir(parents=True)
     assert bench.changes() == Changes((), (), ())
+
+
+def test_new_files_of_a_nested_repository_are_named_up_to_a_limit_and_counted(bench: Bench) -> None:
+    (bench.root / "emb" / ".git").mkdir(parents=True)
+    for number in range(130):
+        (bench.root / "emb" / f"f{number:03}").write_bytes(b"x")
+    (bench.root / "emb" / "a.log").write_bytes(b"ignored")
+    found = bench.changes()
+    assert (found.tree, found.nested_files, len(found.rejected)) == ((), 130, 101)
+    assert found.rejected[:2] == ("emb/.git", "emb/f000")
+    assert found.list_rejected()[101:] == ("... and 30 more beside or below a nested .git",)
+    assert not found.is_clean
+
+
+def test_what_would_be_lost_with_the_worktree_is_no_temporary_file_of_ours(bench: Bench) -> None:
+    (bench.root / ".sandbox-write-0123").write_bytes(b"x")
+    assert bench.changes().is_clean
+    (bench.root / "l").symlink_to("../outside")
+    found = bench.changes()
+    assert (found.is_clean, found.unsaved) == (False, ("l",))
 
 
 def test_more_changed_bytes_than_we_hold_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,9 +53,12 @@ from sandbox.workspaces.local_workspaces import describe
 from sandbox.workspaces.operator_hooks import run_hook
 from sandbox.workspaces.restore import RestoreSource, restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
+from sandbox.workspaces.unsaved_work import require_no_unsaved_work
 from sandbox.workspaces.workspace import PRISTINE
 
 _SNAPSHOTS = "refs/sandbox/snapshots/"
+_SAVE_HINT = "Commit the changes, or restore the snapshot `pristine`."
+_DELETE_HINT = "No file was deleted: release it again once its directory holds only what the last commit has."
 
 
 @dataclass(frozen=True)
@@ -360,13 +363,8 @@ class CloneWorkspaces:
             return
         self._require_usable(record, folders)
         history = CloneHistory(self._services, self._acquired, record, folders)
-        if changes := history.diff():
-            raise SandboxError(
-                ErrorCode.DIRTY_WORKSPACE,
-                f"{record.id} has uncommitted changes",
-                details=", ".join(change.path for change in changes[:10]),
-                hint="No file was deleted. Commit them, or restore the snapshot `pristine`, then release it.",
-            )
+        with history.compare() as (_, changes):
+            require_no_unsaved_work(record.id, changes, save_hint=_SAVE_HINT, delete_hint=_DELETE_HINT)
         with record_operation(self._services, None, "release", {"id": record.id}, names=[record.id]):
             self._keep_commits(record, history)
             aside = folders.top.with_name(f".{folders.top.name}.removed-{secrets.token_hex(8)}")

@@ -57,6 +57,7 @@ from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import RestoreSource, restore_tree
+from sandbox.workspaces.unsaved_work import require_no_unsaved_work
 
 if TYPE_CHECKING:
     from sandbox.git import cache_clones
@@ -413,7 +414,9 @@ def close_task(
 
 
 def require_closable(services: Services, task: Task, *, delete: bool, discard: bool) -> None:
-    """Raises: `dirty_workspace` if uncommitted changes would be deleted without `discard`."""
+    """Raises: `dirty_workspace` if uncommitted changes, or names that no commit can hold, would be deleted without
+    `discard`.
+    """
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
     if delete and not discard and (has_worktree(site) or is_without_files(task, site)):
         _require_no_changes(services, task)
@@ -446,19 +449,17 @@ def _delete_refs(services: Services, task: Task, refs: Sequence[WorkRef]) -> Non
 
 
 _CLOSED_HINT = (
-    "A closed task takes no commit. `sandbox diff {}` prints them as a patch, for a new task or another checkout; "
-    "repeat with --discard to delete them."
+    "A closed task takes no commit. `sandbox diff {}` prints the changes as a patch, for a new task or another "
+    "checkout."
 )
 
 
 def _require_no_changes(services: Services, task: Task) -> None:
+    is_closed = task.status is TaskStatus.CLOSED
     with compare_task(services, task) as opened:
-        if opened.changes.tree:
-            raise SandboxError(
-                ErrorCode.DIRTY_WORKSPACE,
-                f"{task.id} has uncommitted changes",
-                details=", ".join(c.path for c in opened.changes.shown[:10]),
-                hint=_CLOSED_HINT.format(task.id)
-                if task.status is TaskStatus.CLOSED
-                else "Commit them, or repeat with --discard to delete them.",
-            )
+        require_no_unsaved_work(
+            task.id,
+            opened.changes,
+            save_hint=_CLOSED_HINT.format(task.id) if is_closed else "Commit them.",
+            delete_hint="Repeat with --discard to delete all of it.",
+        )

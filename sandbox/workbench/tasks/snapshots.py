@@ -93,7 +93,7 @@ def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Sna
     task, git = opened.task, opened.git
     with services.disk.admit(Writer.SNAPSHOT, demand_of_objects(opened.changes.tree)):
         if same := _find_same_state(opened, label):
-            return same.model_copy(update={"rejected": opened.changes.rejected})
+            return same.model_copy(update={"rejected": opened.changes.list_rejected()})
         with store_objects(git):
             return _store_snapshot(git, task, opened, label)
 
@@ -101,7 +101,7 @@ def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Sna
 def _store_snapshot(git: Git, task: Task, opened: TaskComparison, label: str) -> Snapshot:
     now = datetime.now(UTC)
     stored = new_commits.build_commit(git, task.head_commit, opened.changes.tree, *_describe(task, label, now))
-    return _store_ref(git, task, stored, label, now).model_copy(update={"rejected": opened.changes.rejected})
+    return _store_ref(git, task, stored, label, now).model_copy(update={"rejected": opened.changes.list_rejected()})
 
 
 def keep_tree(services: Services, git: Git, task: Task, tree: str, label: str) -> Snapshot:

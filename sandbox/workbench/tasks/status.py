@@ -35,6 +35,7 @@ from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, lock
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.renames import merge_exact_renames
+from sandbox.workspaces.unsaved_work import describe_left_out
 
 if TYPE_CHECKING:
     from sandbox.config import Settings
@@ -84,7 +85,7 @@ def build_status(opened: TaskComparison) -> Status:
         ahead=_count_ahead(opened.git, task),
         dirty=bool(opened.changes.tree),
         changes=_list_changes(opened),
-        rejected=opened.changes.rejected,
+        rejected=opened.changes.list_rejected(),
     )
 
 
@@ -189,7 +190,10 @@ def commit_task(
         _require_none_ignored(opened, allow)
         if not opened.changes.tree:
             raise SandboxError(
-                ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file before you commit."
+                ErrorCode.NOTHING_TO_COMMIT,
+                "The worktree has no changes",
+                details=describe_left_out(opened.changes),
+                hint="Edit a file before you commit.",
             )
         shown = _list_changes(opened)
         require_sources(services.policies, services.settings, opened.changes, shown, allow)
@@ -206,8 +210,9 @@ def commit_task(
             update["status"] = TaskStatus.COMMITTED
         save_task(services.home, task.model_copy(update=update))
         said = impact.describe_changes(services, task, shown)
+        note = "; ".join(filter(None, (who.note, describe_left_out(opened.changes)))) or None
         return CommitResult(
-            commit=stored.commit, tree=stored.tree, files=shown, author=str(who.author), note=who.note, impact=said
+            commit=stored.commit, tree=stored.tree, files=shown, author=str(who.author), note=note, impact=said
         )
 
 
