@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from devtools.requirement import unavailable
 from sandbox.errors import ErrorCode
 from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import find_overlay_obstacle
+from sandbox.files.stamps import keeps_times
 from sandbox.models import WorkspaceRequest
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -21,13 +25,25 @@ from tests.unit.desk import Desk
 def desk(request: pytest.FixtureRequest, upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
     if request.param == "overlay" and (reason := find_overlay_obstacle(tmp_path)):
         unavailable(f"no overlay mounts here: {reason}")
-    home = tmp_path / "sandbox-home"
+    with open_desk(upstream, tmp_path, request.param) as desk:
+        yield desk
+
+
+@pytest.fixture
+def plain(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
+    with open_desk(upstream, tmp_path, "plain") as desk:
+        yield desk
+
+
+@contextmanager
+def open_desk(upstream: Upstream, place: Path, layout: str) -> Iterator[Desk]:
+    home = place / "sandbox-home"
     home.mkdir()
-    (home / "config.toml").write_text(f'[workspaces]\nworktree = "{request.param}"\n')
+    (home / "config.toml").write_text(f'[workspaces]\nworktree = "{layout}"\n')
     desk = Desk(upstream, home)
     with desk.workbench:
         yield desk
-    unmount_below(tmp_path)
+    unmount_below(place)
 
 
 def nest(desk: Desk) -> None:
@@ -126,3 +142,66 @@ def test_a_workspace_is_not_released_with_them(desk: Desk, kind: str) -> None:
     workspace.restore("pristine")
     desk.workbench.release_workspace(workspace.id)
     assert not workspace.root.exists()
+
+
+class MappedFile:
+    """A file that a process of this host has mapped. `edit` changes it until a look that trusts stamps does not see it:
+    the first store through a mapping moves ctime, the next stores to the page do not.
+    """
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        if not keeps_times(path.parent):
+            unavailable("times of this file system prove nothing")
+        self.path, self.content = path, path.read_bytes()
+        self.view = stack.enter_context(mmap.mmap(stack.enter_context(path.open("r+b")).fileno(), len(self.content)))
+
+    def edit(self, look: Callable[[], Sequence[object]]) -> None:
+        deadline = time.monotonic() + 20
+        while True:
+            self.view[:1] = self.content[:1]
+            look()
+            self.view[:1] = b"Z"
+            if not look():
+                break
+            assert time.monotonic() < deadline, "void: every edit was seen"
+        assert self.path.read_bytes()[:1] == b"Z"
+
+
+def test_an_edit_through_a_mapping_is_read_before_a_clone_is_committed_or_released(plain: Desk) -> None:
+    workspace = plain.workbench.acquire_workspace("clone", WorkspaceRequest(hint=plain.repo_id))
+    assert workspace.root is not None
+    with ExitStack() as stack:
+        MappedFile(workspace.root / "f", stack).edit(workspace.diff)
+        with refused(ErrorCode.DIRTY_WORKSPACE):
+            plain.workbench.release_workspace(workspace.id)
+        assert workspace.snapshot() != "pristine"
+        workspace.commit("the edit")
+    assert list(workspace.diff()) == []
+    plain.workbench.release_workspace(workspace.id)
+
+
+def test_an_edit_through_a_mapping_is_read_before_a_plain_worktree_is_committed_or_released(plain: Desk) -> None:
+    workspace = plain.workbench.acquire_workspace("worktree", WorkspaceRequest(hint=plain.repo_id))
+    assert workspace.root is not None
+    with ExitStack() as stack:
+        MappedFile(workspace.root / "f", stack).edit(workspace.diff)
+        with refused(ErrorCode.DIRTY_WORKSPACE):
+            plain.workbench.release_workspace(workspace.id)
+        assert workspace.snapshot() != "pristine"
+        workspace.commit("the edit")
+    plain.workbench.release_workspace(workspace.id)
+
+
+def test_an_edit_through_a_mapping_is_read_before_files_are_deleted(plain: Desk) -> None:
+    with ExitStack() as stack:
+        MappedFile(plain.root / "f", stack).edit(lambda: plain.workbench.status(plain.task.id).changes)
+        assert [c.path for c in plain.workbench.clean_task(plain.task.id).changes] == ["f"]
+    with ExitStack() as stack:
+        mapped = MappedFile(plain.root / "run", stack)
+        plain.workbench.restore(plain.task.id, "head")
+        mapped.edit(lambda: plain.workbench.status(plain.task.id).changes)
+        with refused(ErrorCode.DIRTY_WORKSPACE):
+            plain.workbench.close_task(plain.task.id, delete_worktree=True)
+        plain.workbench.close_task(plain.task.id)
+        with refused(ErrorCode.DIRTY_WORKSPACE):
+            plain.workbench.remove_repository(plain.repo_id)

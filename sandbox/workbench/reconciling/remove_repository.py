@@ -95,7 +95,7 @@ def _find_uncommitted(services: Services, repo_id: str) -> Iterator[str]:
 
 def _find_unsaved_work(services: Services, task: Task) -> tuple[str, ...]:
     try:
-        with compare_task(services, task) as opened:
+        with compare_task(services, task, reads_all=True) as opened:
             changes = (_UNCOMMITTED,) if opened.changes.tree else ()
             return (*changes, *filter(None, [describe_left_out(opened.changes)]))
     except SandboxError as error:

@@ -84,7 +84,7 @@ def _keep_changes(services: Services, git: Git, task: Task, without: tuple[str, 
     if not has_worktree(locate_worktree(services.home, services.policies, task.repo_id, task.id)):
         return find_newest_on_head(git, task)
     try:
-        with compare_task(services, task, without) as opened:
+        with compare_task(services, task, without, reads_all=True) as opened:
             _require_no_nested_files(task, opened.changes)
             return keep_snapshot(services, opened, BEFORE_CLEAN)
     except SandboxError as error:

@@ -133,7 +133,10 @@ def _require_clonable(repo_id: str, source: Git, folders: CloneFolders) -> None:
 
 @dataclass(frozen=True)
 class CloneHistory:
-    """The history of a clone, as a `History`. Its base is the last commit of its branch."""
+    """The history of a clone, as a `History`. Its base is the last commit of its branch.
+
+    Processes of this host write to a clone, so only `diff` trusts stamps: all else reads all files again.
+    """
 
     services: Services
     acquired: AcquiredWorkspaces
@@ -158,22 +161,23 @@ class CloneHistory:
         return head
 
     @contextmanager
-    def compare(self) -> Iterator[tuple[str, Changes]]:
+    def compare(self, *, reads_all: bool = True) -> Iterator[tuple[str, Changes]]:
         """The head, and the changes since it; their contents can be read until the `with` block ends."""
-        git, head = self.git, self.find_head()
+        git, head, site = self.git, self.find_head(), self.folders.locate_worktree()
+        compared = site.without_stat_cache() if reads_all else site
         base = load_base(self.services.home, self.services.policies, self.record.facts["repo"], git, head)
         with spool_contents(git) as spool:
             tree = objects.tree_of(git, head)
 
             def find(limits: ComparisonLimits) -> Changes:
-                return PlainLayout().find_changes(git, self.folders.locate_worktree(), base, tree, spool, limits)
+                return PlainLayout().find_changes(git, compared, base, tree, spool, limits)
 
             with compare_within_memory(spool, find) as changes:
                 yield head, changes
 
     def diff(self) -> list[Change]:
         """See `Workspace`."""
-        with self.compare() as (_, changes):
+        with self.compare(reads_all=False) as (_, changes):
             return list(changes.shown)
 
     def snapshot(self) -> str:

@@ -303,11 +303,17 @@ def lock_task(services: Services, task: str | Task, wait_s: float = EDIT_WAIT_S)
 
 @contextmanager
 def compare_task(
-    services: Services, task: Task, without: Sequence[str] = (), task_base: TaskBase | None = None
+    services: Services,
+    task: Task,
+    without: Sequence[str] = (),
+    task_base: TaskBase | None = None,
+    *,
+    reads_all: bool = False,
 ) -> Iterator[TaskComparison]:
     """Compare the task's files with its head; safe while a check runs in the task.
 
     `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
+    `reads_all`: trust no stamp, as before files are deleted (`WorktreePaths.without_stat_cache`).
     Raises: `conflict` if the task was moved since then.
     """
     git, base = _open_base(services, task, without, task_base)
@@ -320,10 +326,11 @@ def compare_task(
             yield TaskComparison(task, git, site.root, site, files, spool, changes, base.rules, base.facts.lfs)
         return
     root = ensure_site_mounted(services.home, task, site)
+    compared = site.without_stat_cache() if reads_all else site
     with WorktreeFiles(root) as files, spool_contents(git) as spool:
 
         def find(limits: ComparisonLimits) -> Changes:
-            return layout_of(site).find_changes(git, site, base, head_tree, spool, limits)
+            return layout_of(site).find_changes(git, compared, base, head_tree, spool, limits)
 
         with compare_within_memory(spool, find) as changes:
             yield TaskComparison(task, git, root, site, files, spool, changes, base.rules, base.facts.lfs)
@@ -456,7 +463,7 @@ _CLOSED_HINT = (
 
 def _require_no_changes(services: Services, task: Task) -> None:
     is_closed = task.status is TaskStatus.CLOSED
-    with compare_task(services, task) as opened:
+    with compare_task(services, task, reads_all=True) as opened:
         require_no_unsaved_work(
             task.id,
             opened.changes,

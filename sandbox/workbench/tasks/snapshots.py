@@ -71,10 +71,13 @@ class _SnapshotOnHead:
     base: str | None
 
 
-def take_snapshot(services: Services, task_id: str, label: str = "") -> Snapshot:
-    """Save the working state. If a snapshot of it exists, with the same label if one is given, return that one."""
+def take_snapshot(services: Services, task_id: str, label: str = "", *, reads_all: bool = False) -> Snapshot:
+    """Save the working state. If a snapshot of it exists, with the same label if one is given, return that one.
+
+    `reads_all`: see `compare_task`.
+    """
     clean = _clean_label(label)
-    with lock_task(services, task_id) as task, compare_task(services, task) as opened:
+    with lock_task(services, task_id) as task, compare_task(services, task, reads_all=reads_all) as opened:
         return keep_snapshot(services, opened, clean)
 
 

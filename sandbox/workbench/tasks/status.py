@@ -175,17 +175,23 @@ def _hash_files(git: Git, changes: Sequence[RawChange]) -> dict[str, str]:
 
 
 def commit_task(
-    services: Services, task_id: str, message: str, allow: Sequence[str] = (), expected_tree: str | None = None
+    services: Services,
+    task_id: str,
+    message: str,
+    allow: Sequence[str] = (),
+    expected_tree: str | None = None,
+    *,
+    reads_all: bool = False,
 ) -> CommitResult:
     """Commit the whole working state on the task's branch.
 
     `allow`: new files or folders to include even if they look like build output or are large; `.` includes all.
-    `expected_tree`: the tree that was approved.
+    `expected_tree`: the tree that was approved. `reads_all`: see `compare_task`.
     Raises, before anything is written: `nothing_to_commit`, `invalid_input`, `policy_violation`, also for changed files
     of Git LFS and for an ignored file in `allow`, `conflict`.
     """
     cleaned = clean_message(message)
-    with lock_task(services, task_id) as task, compare_task(services, task) as opened:
+    with lock_task(services, task_id) as task, compare_task(services, task, reads_all=reads_all) as opened:
         require_writable_disk(services.home, task)
         _require_none_ignored(opened, allow)
         if not opened.changes.tree:
