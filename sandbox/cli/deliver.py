@@ -51,7 +51,7 @@ def _show(result: CommitResult) -> None:
     for line in result.impact:
         note(f"note: {one_line(line)}")
     if result.note:
-        note(f"note: {result.note}")
+        note(f"note: {one_line(result.note)}")
 
 
 @show_examples(

@@ -19,7 +19,8 @@ class Change(Model):
 class Status(Model):
     """The task's working state compared with its head (`changes`, `dirty`) and base (`ahead`: number of commits).
 
-    `running`: the checks of the task that run now; files may change until they end.
+    `rejected`: names that no commit can hold; of more than 100 files beside or below a nested `.git`, the last entry is
+    their number. `running`: the checks of the task that run now; files may change until they end.
     """
 
     branch: str
@@ -58,7 +59,9 @@ class Diff(Model):
 
 
 class CommitResult(Model):
-    """A new commit on the task's branch. `note`: a remark if its author is unusual. `impact`: as in a `Diff`."""
+    """A new commit on the task's branch. `note`: what it leaves out, and a remark if its author is unusual. `impact`:
+    as in a `Diff`.
+    """
 
     commit: ObjectId
     tree: ObjectId

@@ -37,7 +37,8 @@ class PatchResult(Model):
     """Result of an edit. It has the files' hashes before and after; to return to a state, take a snapshot.
 
     `adjusted`: how a patch or a text was interpreted differently, e.g. a hunk that matches at another line, CRLF.
-    `ignored`: changed files that git ignores here: no status, diff or commit of the task has them; `note` says so.
+    `ignored`: changed files that git ignores here, or that a nested `.git` hides: no diff or commit of the task has
+    them; `note` says why.
     """
 
     files: tuple[PatchedFile, ...]

@@ -23,13 +23,16 @@ from sandbox.git.objects import blob_id
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Change, ChangeKind
-from sandbox.policy.paths import RepoPath, is_dotgit, show_path
+from sandbox.policy.paths import RESERVED_PREFIX, RepoPath, is_dotgit, show_path
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.comparison_limits import ComparisonLimits
 from sandbox.workspaces.ignore import IgnoreRules
 
 CHANGED_BYTES = 512 * 1024**2
 """Maximum total size of the changed files of one status or commit."""
+
+NESTED_NAMED = 100
+"""Most files beside or below a nested `.git` that are named. The others are counted, ignored ones too."""
 
 _TOO_MUCH_HINT = (
     "Remove build output from the worktree, or add it to the repository's ignore rules. `sandbox task clean TASK "
@@ -46,6 +49,25 @@ class Changes:
     rejected: tuple[str, ...]
     before: Mapping[bytes, TreeEntry] = field(default_factory=dict, compare=False)
     """Leaves of the tree at the changed paths."""
+    nested_files: int = 0
+    """The number of new files beside or below a nested `.git`. `rejected` has the first `NESTED_NAMED` of them."""
+    unsaved: tuple[str, ...] = ()
+    """The names in `rejected` that exist only here: not those in submodules, nor temporary files of our own."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the worktree has no work that would be lost with it. Ignored files are none."""
+        return not self.tree and not self.unsaved
+
+    @property
+    def unnamed_files(self) -> int:
+        """How many files beside or below a nested `.git` are only counted."""
+        return max(0, self.nested_files - NESTED_NAMED)
+
+    def list_rejected(self) -> tuple[str, ...]:
+        """`rejected` for an answer: the last entry says how many files are not named."""
+        more = self.unnamed_files
+        return (*self.rejected, f"... and {more} more beside or below a nested .git") if more else self.rejected
 
     def outline(self) -> DiffOutline:
         """The same changes as the expected difference of two trees."""
@@ -100,6 +122,7 @@ class Comparison:
         self._name_bytes = 0
         self._changes: list[tuple[TreeChange, Change]] = []
         self._rejected: list[bytes] = []
+        self._nested_files = 0
         self.equal_files: dict[bytes, bytes] = {}
         """Files that are equal to the tree, with their stamp at the time of reading."""
 
@@ -114,9 +137,10 @@ class Comparison:
             tracked = entry.path in self._head
             if entry.kind is EntryKind.REJECTED:
                 continue
-            if not tracked and (
-                is_inside(entry.path, nested) or rules.is_ignored(show_path(entry.path), directory=False)
-            ):
+            if not tracked and is_inside(entry.path, nested):
+                self._leave_out(entry.path, rules)
+                continue
+            if not tracked and rules.is_ignored(show_path(entry.path), directory=False):
                 continue
             if is_inside(entry.path, self._gitlinks):
                 self._reject(entry.path)  # in a submodule: its files belong to another repository
@@ -138,9 +162,28 @@ class Comparison:
     def result(self) -> Changes:
         """All differences, sorted by path."""
         ordered = sorted(self._changes, key=lambda pair: pair[0].path)
-        rejected = tuple(show_path(path) for path in sorted(self._rejected))
-        before = {t.path: self._head[t.path] for t, _ in ordered if t.path in self._head}
-        return Changes(tuple(t for t, _ in ordered), tuple(c for _, c in ordered), rejected, before)
+        rejected = sorted(self._rejected)
+        return Changes(
+            tree=tuple(t for t, _ in ordered),
+            shown=tuple(c for _, c in ordered),
+            rejected=tuple(map(show_path, rejected)),
+            before={t.path: self._head[t.path] for t, _ in ordered if t.path in self._head},
+            nested_files=self._nested_files,
+            unsaved=tuple(show_path(path) for path in rejected if self._is_unsaved(path)),
+        )
+
+    def _is_unsaved(self, path: bytes) -> bool:
+        return not is_inside(path, self._gitlinks) and not posixpath.basename(path).startswith(RESERVED_PREFIX)
+
+    def _leave_out(self, path: bytes, rules: IgnoreRules) -> None:
+        """A new file beside or below a nested `.git`: it belongs to another repository, and a commit has none of it."""
+        if is_inside(path, self._gitlinks):
+            return
+        if self._nested_files < NESTED_NAMED:  # the rules have a budget: not spent on a large repository
+            if rules.is_ignored(show_path(path), directory=False):
+                return
+            self._reject(path)
+        self._nested_files += 1
 
     def _compare(self, entry: WalkEntry) -> None:
         before = self._head.get(entry.path)

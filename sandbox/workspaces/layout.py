@@ -6,6 +6,7 @@ changes only. `plain` elsewhere: a full checkout per task, which is walked as a 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -45,6 +46,12 @@ class WorktreePaths:
     new_disk: NewDisk | None = None
     added: AddedTrees = ()
     large: LargeFiles = NO_LARGE_FILES
+
+    def without_stat_cache(self) -> WorktreePaths:
+        """For a comparison that reads every file. A process of this host that has a file mapped can change it without a
+        trace in its stamp (files/stamps.py). Of guests it is known when they ran, of other processes it is not.
+        """
+        return replace(self, stat_cache=None)
 
     @property
     def upper(self) -> Path:

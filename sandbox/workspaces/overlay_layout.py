@@ -181,16 +181,17 @@ class _View:
         below, other = trees
         moved = _cached_difference(git, below, other)
         known = find_leaves(git, below, {*(e.path for e in upper.entries), *upper.hidden, *upper.skipped})
+        moved_from = {
+            c.path: TreeEntry(c.path, c.old_mode, c.old_oid, None) for c in moved if c.old_oid and c.old_mode != GITLINK
+        }
         _read_tracked_directories(folder, upper, rules, {*known, *(c.path for c in moved)}, limits.names)
+        upper.hidden |= {*known, *moved_from}.intersection(upper.skipped)  # a directory is in the place of such a leaf
         limits.names.require(len(known), 0)  # of a directory that was deleted
         head = dict(known)
         for change in moved:
             head.pop(change.path, None)
             if change.new_oid is not None:
                 head[change.path] = TreeEntry(change.path, change.new_mode, change.new_oid, None)
-        moved_from = {
-            c.path: TreeEntry(c.path, c.old_mode, c.old_oid, None) for c in moved if c.old_oid and c.old_mode != GITLINK
-        }
         return cls(upper, known, head, moved_from)
 
     def is_hidden(self, path: bytes) -> bool:
@@ -221,7 +222,7 @@ def _cached_difference(git: Git, below: str, other: str) -> Sequence[RawChange]:
 def _read_tracked_directories(
     folder: Path, upper: UpperContents, rules: IgnoreRules, tracked: Collection[bytes], limits: WalkLimits
 ) -> None:
-    """Read ignored directories that have tracked files."""
+    """Read ignored directories that have tracked files. `skipped` is then complete: also of directories in these."""
     folders = parent_folders(tracked)
 
     def skip(path: bytes) -> bool:
@@ -231,6 +232,7 @@ def _read_tracked_directories(
         more = read_upper(folder, skip, limits, start)
         upper.entries += more.entries
         upper.hidden |= more.hidden
+        upper.skipped += more.skipped
 
 
 def _make_layers(site: WorktreePaths, below: str, checkout: str) -> None:

@@ -89,7 +89,7 @@ def test_c04_embedded_repository_in_two_steps(arena: Arena) -> None:
     run_hardened_git(arena, "add", "-A")
     arm(arena, arena.worktree / "emb", "c04")
     arena.require_mark("c04", lambda: run_hardened_git(arena, "-c", "diff.ignoreSubmodules=none", "status"))
-    assert arena.workbench.status(arena.task.id).rejected == ("emb/.git",)
+    assert arena.workbench.status(arena.task.id).rejected == ("emb/.git", "emb/.gitattributes", "emb/a")
     assert arena.run_every_operation() == []
     assert arena.marks() == set()
 
@@ -194,4 +194,4 @@ def test_c_snapshot_of_a_check_ignores_nested_repositories(guests: Callable[...,
     for _ in range(2):
         (run,) = arena.workbench.run_checks(arena.task.id, ["go"])
         assert run.verdict == "passed", run.stderr_tail
-    assert arena.workbench.status(arena.task.id).rejected == ("n/.git",)
+    assert arena.workbench.status(arena.task.id).rejected == ("n/.git", "n/a")

@@ -38,7 +38,7 @@ def test_c01_b01_states_of_a_worktree_with_a_nested_repository_run_nothing(arena
     forked = arena.workbench.fork_task(arena.task.id)
     arena.workbench.diff(arena.task.id)
     assert arena.marks() == set()
-    assert taken.rejected == ("sub/.git",)
+    assert taken.rejected == ("sub/.git", "sub/a")
     assert (arena.worktree / "f.txt").read_text() == "work\n"
     assert (arena.worktree / "sub" / ".git" / "config").exists()  # not ours to remove
     assert forked.worktree_path is not None

@@ -129,7 +129,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
     upstream.write("run", b"#!/bin/sh\n", executable=True)
     upstream.write("d/e/x", b"x\n")
     upstream.write("vendor/kept.o", b"o")
-    upstream.write(".gitignore", b"*.o\n/build/\n*.log\n!keep.log\n")
+    upstream.write("dist", b"a file\n")
+    upstream.write("pack/t", b"t\n")
+    upstream.write("pack/u/v", b"v\n")
+    upstream.write(".gitignore", b"*.o\n/build/\n*.log\n!keep.log\ndist/\npack/\n")
     (upstream.root / "link").symlink_to("f")
     (upstream.root / "out").symlink_to("../../etc/passwd")
     upstream.commit()
@@ -307,6 +310,15 @@ def _tracked_in_an_ignored_directory(root: Path) -> None:
     (root / "vendor" / "other.o").write_bytes(b"o")
 
 
+def _becomes_directory(path: str) -> Callable[[Path], None]:
+    def act(root: Path) -> None:
+        shutil.rmtree(root / path) if (root / path).is_dir() else (root / path).unlink()
+        (root / path / "deep").mkdir(parents=True)
+        (root / path / "deep" / "out").write_bytes(b"o")
+
+    return act
+
+
 Shown = dict[str, ChangeKind]
 CASES: dict[str, tuple[Callable[[Path], object], Shown, list[str]]] = {
     "nothing": (lambda _: None, {}, []),
@@ -331,8 +343,8 @@ CASES: dict[str, tuple[Callable[[Path], object], Shown, list[str]]] = {
     "tracked-link-out-moved": (_replaced("out", lambda p: p.symlink_to("/etc/shadow")), {}, ["out"]),
     "directory-to-link": (_directory_becomes_link, {"d/e": ADDED, "d/e/x": DELETED}, []),
     "file-to-directory": (_file_becomes_directory, {"f": DELETED, "f/x": ADDED}, []),
-    "c04-nested-repository": (_nested_repository, {}, ["emb/.git"]),
-    "nested-around-tracked": (_repository_around_tracked_files, {"d/e/x": MODIFIED}, ["d/.git"]),
+    "c04-nested-repository": (_nested_repository, {}, ["emb/.git", "emb/code", "emb/sub/code"]),
+    "nested-around-tracked": (_repository_around_tracked_files, {"d/e/x": MODIFIED}, ["d/.git", "d/new"]),
     "c06-dotgit-spellings": (
         lambda r: [(r / "d" / n).write_bytes(b"x") for n in (".GIT", "git~1", ".git.")],
         {},
@@ -341,6 +353,10 @@ CASES: dict[str, tuple[Callable[[Path], object], Shown, list[str]]] = {
     "fifo": (lambda r: os.mkfifo(r / "pipe"), {}, ["pipe"]),
     "file-to-fifo": (_replaced("f", lambda p: os.mkfifo(p)), {"f": DELETED}, ["f"]),
     "ignored": (_ignored_things, {}, []),
+    "file-to-ignored-directory": (_becomes_directory("dist"), {"dist": DELETED}, []),
+    "file-to-directory-below-an-ignored-one": (_becomes_directory("pack/t"), {"pack/t": DELETED}, []),
+    "ignored-directory-made-anew": (_becomes_directory("pack"), {"pack/t": DELETED, "pack/u/v": DELETED}, []),
+    "directory-below-an-ignored-one-made-anew": (_becomes_directory("pack/u"), {"pack/u/v": DELETED}, []),
     "ignored-but-tracked": (lambda r: (r / "vendor" / "kept.o").write_bytes(b"y"), {"vendor/kept.o": MODIFIED}, []),
     "not-ignored-after-all": (lambda r: (r / "keep.log").write_bytes(b"x"), {"keep.log": ADDED}, []),
     "d14-rules-of-the-guest": (
@@ -421,6 +437,26 @@ def test_an_ignored_directory_is_not_entered(bench: Bench) -> None:
         deep /= "d"
     deep.mkdir(parents=True)
     assert bench.changes() == Changes((), (), ())
+
+
+def test_new_files_of_a_nested_repository_are_named_up_to_a_limit_and_counted(bench: Bench) -> None:
+    (bench.root / "emb" / ".git").mkdir(parents=True)
+    for number in range(130):
+        (bench.root / "emb" / f"f{number:03}").write_bytes(b"x")
+    (bench.root / "emb" / "a.log").write_bytes(b"ignored")
+    found = bench.changes()
+    assert (found.tree, found.nested_files, len(found.rejected)) == ((), 130, 101)
+    assert found.rejected[:2] == ("emb/.git", "emb/f000")
+    assert found.list_rejected()[101:] == ("... and 30 more beside or below a nested .git",)
+    assert not found.is_clean
+
+
+def test_what_would_be_lost_with_the_worktree_is_no_temporary_file_of_ours(bench: Bench) -> None:
+    (bench.root / ".sandbox-write-0123").write_bytes(b"x")
+    assert bench.changes().is_clean
+    (bench.root / "l").symlink_to("../outside")
+    found = bench.changes()
+    assert (found.is_clean, found.unsaved) == (False, ("l",))
 
 
 def test_more_changed_bytes_than_we_hold_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -558,9 +594,11 @@ def test_a_layout_that_fails_half_way_leaves_nothing(
 # --- the two against each other
 
 _NAMES = st.sampled_from(
-    ["f", "run", "d", "d/e", "d/e/x", "d/new", "vendor", "vendor/kept.o", "link", "n", "n/m", "build"]
+    ["f", "run", "d", "d/e", "d/e/x", "d/new", "vendor", "vendor/kept.o", "link", "n", "n/m", "build", "n/.git"]
 )
-_STEP = st.tuples(st.sampled_from(["write", "remove", "mkdir", "link", "mode", "move", "reset"]), _NAMES, _NAMES)
+_BELOW_IGNORED = st.sampled_from(["dist", "dist/n", "pack", "pack/t", "pack/t/n", "pack/u", "pack/u/v", "f", "n"])
+_VERBS = st.sampled_from(["write", "remove", "mkdir", "link", "mode", "move", "reset", "replace"])
+_STEP = st.one_of(*(st.tuples(_VERBS, names, names) for names in (_NAMES, _BELOW_IGNORED)))
 
 
 def _step(root: Path, verb: str, name: str, other: str) -> None:
@@ -573,6 +611,8 @@ def _step(root: Path, verb: str, name: str, other: str) -> None:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         elif verb == "mkdir":
             path.mkdir(parents=True)
+        elif verb == "replace":
+            _becomes_directory(name)(root)
         elif verb == "link":
             path.symlink_to(second)
         elif verb == "mode":

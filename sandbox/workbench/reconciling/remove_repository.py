@@ -31,13 +31,16 @@ from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.tasks.lifecycle import EDIT_WAIT_S, close_task, compare_task
 from sandbox.workbench.tasks.only_copies import find_only_copies
 from sandbox.workbench.tasks.worktrees import locate_worktree, remove_worktree
+from sandbox.workspaces.unsaved_work import describe_left_out
+
+_UNCOMMITTED = "uncommitted changes"
 
 
 def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
     """Remove a repository with its cache clone, checkouts and own logs. Records and logs of its tasks are kept.
 
     Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` when closed tasks left commits that were
-    never pushed, uncommitted changes, or snapshots of those, unless `discard`.
+    never pushed, uncommitted changes, names that no commit can hold, or snapshots, unless `discard`.
     """
     ensure_recovered(services)
     home = services.home
@@ -86,18 +89,19 @@ def _find_uncommitted(services: Services, repo_id: str) -> Iterator[str]:
     ):
         if name not in tasks:
             yield f"worktree {name}: it has no task"
-        elif _has_changes(services, tasks[name]):
-            yield f"worktree of {name}: uncommitted changes"
+        else:
+            yield from (f"worktree of {name}: {work}" for work in _find_unsaved_work(services, tasks[name]))
 
 
-def _has_changes(services: Services, task: Task) -> bool:
+def _find_unsaved_work(services: Services, task: Task) -> tuple[str, ...]:
     try:
-        with compare_task(services, task) as opened:
-            return bool(opened.changes.tree)
+        with compare_task(services, task, reads_all=True) as opened:
+            changes = (_UNCOMMITTED,) if opened.changes.tree else ()
+            return (*changes, *filter(None, [describe_left_out(opened.changes)]))
     except SandboxError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
-        return True  # unknown without the clone or the registry entry
+        return (_UNCOMMITTED,)  # unknown without the clone or the registry entry
 
 
 def _list_tasks_with_worktree(home: Home, repo_id: str) -> list[Task]:

@@ -22,7 +22,13 @@ from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head,
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree, replace_worktree
+from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.unsaved_work import describe_left_out
 
+_NESTED_HINT = (
+    "--without PATH deletes a new file or directory. If you remove the nested `.git`, the files are changes, which a "
+    "clean keeps."
+)
 _LEAVE_OUT_HINT = (
     "--without PATH leaves out a new file or directory; --discard restores the last commit and deletes all uncommitted "
     "changes."
@@ -38,7 +44,8 @@ def clean_task(
     a worktree gets one from its newest snapshot, or from its last commit if that is newer. `expected_commit`: the last
     commit that was approved, or the whole state of `find_clean_state`.
     Raises: `conflict` for another commit or content, `invalid_input` for `without` with `discard`, `quota_exceeded`
-    when the changes cannot be kept, `engine_unavailable` when the task may have a container.
+    when the changes cannot be kept, `dirty_workspace` for new files beside or below a nested `.git`, which no snapshot
+    can hold, `engine_unavailable` when the task may have a container.
     """
     if without and discard:
         raise SandboxError(
@@ -77,9 +84,20 @@ def _keep_changes(services: Services, git: Git, task: Task, without: tuple[str, 
     if not has_worktree(locate_worktree(services.home, services.policies, task.repo_id, task.id)):
         return find_newest_on_head(git, task)
     try:
-        with compare_task(services, task, without) as opened:
+        with compare_task(services, task, without, reads_all=True) as opened:
+            _require_no_nested_files(task, opened.changes)
             return keep_snapshot(services, opened, BEFORE_CLEAN)
     except SandboxError as error:
         if error.code is ErrorCode.QUOTA_EXCEEDED:
             raise error.with_hint(_LEAVE_OUT_HINT) from error
         raise
+
+
+def _require_no_nested_files(task: Task, changes: Changes) -> None:
+    if changes.nested_files:
+        raise SandboxError(
+            ErrorCode.DIRTY_WORKSPACE,
+            f"{task.id} has {changes.nested_files} file(s) beside or below a nested `.git`, which no snapshot can hold",
+            details=describe_left_out(changes),
+            hint=_NESTED_HINT,
+        )

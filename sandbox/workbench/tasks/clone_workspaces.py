@@ -53,9 +53,12 @@ from sandbox.workspaces.local_workspaces import describe
 from sandbox.workspaces.operator_hooks import run_hook
 from sandbox.workspaces.restore import RestoreSource, restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
+from sandbox.workspaces.unsaved_work import require_no_unsaved_work
 from sandbox.workspaces.workspace import PRISTINE
 
 _SNAPSHOTS = "refs/sandbox/snapshots/"
+_SAVE_HINT = "Commit the changes, or restore the snapshot `pristine`."
+_DELETE_HINT = "No file was deleted: release it again once its directory holds only what the last commit has."
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,10 @@ def _require_clonable(repo_id: str, source: Git, folders: CloneFolders) -> None:
 
 @dataclass(frozen=True)
 class CloneHistory:
-    """The history of a clone, as a `History`. Its base is the last commit of its branch."""
+    """The history of a clone, as a `History`. Its base is the last commit of its branch.
+
+    Processes of this host write to a clone, so only `diff` trusts stamps: all else reads all files again.
+    """
 
     services: Services
     acquired: AcquiredWorkspaces
@@ -155,22 +161,23 @@ class CloneHistory:
         return head
 
     @contextmanager
-    def compare(self) -> Iterator[tuple[str, Changes]]:
+    def compare(self, *, reads_all: bool = True) -> Iterator[tuple[str, Changes]]:
         """The head, and the changes since it; their contents can be read until the `with` block ends."""
-        git, head = self.git, self.find_head()
+        git, head, site = self.git, self.find_head(), self.folders.locate_worktree()
+        compared = site.without_stat_cache() if reads_all else site
         base = load_base(self.services.home, self.services.policies, self.record.facts["repo"], git, head)
         with spool_contents(git) as spool:
             tree = objects.tree_of(git, head)
 
             def find(limits: ComparisonLimits) -> Changes:
-                return PlainLayout().find_changes(git, self.folders.locate_worktree(), base, tree, spool, limits)
+                return PlainLayout().find_changes(git, compared, base, tree, spool, limits)
 
             with compare_within_memory(spool, find) as changes:
                 yield head, changes
 
     def diff(self) -> list[Change]:
         """See `Workspace`."""
-        with self.compare() as (_, changes):
+        with self.compare(reads_all=False) as (_, changes):
             return list(changes.shown)
 
     def snapshot(self) -> str:
@@ -360,13 +367,8 @@ class CloneWorkspaces:
             return
         self._require_usable(record, folders)
         history = CloneHistory(self._services, self._acquired, record, folders)
-        if changes := history.diff():
-            raise SandboxError(
-                ErrorCode.DIRTY_WORKSPACE,
-                f"{record.id} has uncommitted changes",
-                details=", ".join(change.path for change in changes[:10]),
-                hint="No file was deleted. Commit them, or restore the snapshot `pristine`, then release it.",
-            )
+        with history.compare() as (_, changes):
+            require_no_unsaved_work(record.id, changes, save_hint=_SAVE_HINT, delete_hint=_DELETE_HINT)
         with record_operation(self._services, None, "release", {"id": record.id}, names=[record.id]):
             self._keep_commits(record, history)
             aside = folders.top.with_name(f".{folders.top.name}.removed-{secrets.token_hex(8)}")

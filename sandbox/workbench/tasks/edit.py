@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,11 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git import objects
 from sandbox.git.blobs import stream_blob
+from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
 from sandbox.memory import LOCAL_WAIT_S, PROCESS_BUDGET
 from sandbox.models import ChangeKind, PatchedFile, PatchResult, Task
-from sandbox.policy.paths import parse_repo_path, path_bytes
+from sandbox.policy.paths import RepoPath, is_dotgit, parent_folders, parse_repo_path, path_bytes
 from sandbox.policy.writes import parse_writable_path
 from sandbox.store import journal
 from sandbox.store.home import Home
@@ -120,30 +122,50 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
             lambda path: explain_absence(services.home, services.repositories, task, path),
         )
         outcome = decide(gate)
-        ignored = _list_ignored(services, task, outcome)
+        ignored, note = _list_left_out(services, task, files, outcome)
         demand = demand_of_contents(len(edit.after.content) for edit in outcome.edits if edit.after.content)
         require_writable_disk(services.home, task)
         with services.disk.admit(Writer.EDIT, demand):
             done = publish_edit(files, outcome, owner)
-    return done.model_copy(update={"ignored": ignored, "note": _NOTE}) if ignored else done
+    return done.model_copy(update={"ignored": ignored, "note": note}) if ignored else done
 
 
-_NOTE = "git ignores these files here: they are in the task's files, and in no status, diff or commit of it"
+_IGNORED_NOTE = "git ignores these files here: they are in the task's files, and in no status, diff or commit of it"
+_NESTED_NOTE = "a nested `.git` is beside or above these files: a status rejects them, and no diff or commit has them"
 
 
-def _list_ignored(services: Services, task: Task, outcome: EditOutcome) -> tuple[str, ...]:
-    """The files with new content that a comparison leaves out. Ignored files that the last commit has are compared."""
+def _list_left_out(
+    services: Services, task: Task, files: EditableFiles, outcome: EditOutcome
+) -> tuple[tuple[str, ...], str]:
+    """The files with new content that a commit leaves out, and why. It has all that the last commit has."""
     written = [edit.path for edit in outcome.edits if edit.after.content is not None]
     if not written:
-        return ()
+        return (), ""
     _, git = services.repositories.open(task.repo_id)
+    nested = [p for p in written if isinstance(files, WorktreeFiles) and _is_in_nested_repository(files, p)]
+    ignored = _list_ignored(services, task, git, written)
+    tree = objects.tree_of(git, task.head_commit) if nested or ignored else ""
+    new = {path for path in {*nested, *ignored} if objects.find_blob(git, tree, path_bytes(path)) is None}
+    reasons = ((ignored, _IGNORED_NOTE), (nested, _NESTED_NOTE))
+    note = "; ".join(reason for paths, reason in reasons if new.intersection(paths))
+    return tuple(path for path in written if path in new), note
+
+
+def _list_ignored(services: Services, task: Task, git: Git, paths: Sequence[RepoPath]) -> list[RepoPath]:
     try:
         rules = known_rules.load_task_base(services.home, services.policies, task, git).rules
-        ignored = [path for path in written if rules.is_ignored(path, directory=False)]
+        return [path for path in paths if rules.is_ignored(path, directory=False)]
     except SandboxError:  # the edit needs no rules: a status says why there are none
-        return ()
-    tree = objects.tree_of(git, task.head_commit) if ignored else ""
-    return tuple(path for path in ignored if objects.find_blob(git, tree, path_bytes(path)) is None)
+        return []
+
+
+def _is_in_nested_repository(files: WorktreeFiles, path: RepoPath) -> bool:
+    """Whether a directory above the file, the root aside, has a `.git` in any spelling. Only names are looked at."""
+    for folder in parent_folders([path_bytes(path)]):
+        with suppress(SandboxError):  # a new directory, or one that is too large to be listed for a note
+            if any(is_dotgit(posixpath.basename(entry.path)) for entry in files.list_directory(folder)):
+                return True
+    return False
 
 
 @contextmanager

@@ -57,6 +57,7 @@ from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import RestoreSource, restore_tree
+from sandbox.workspaces.unsaved_work import require_no_unsaved_work
 
 if TYPE_CHECKING:
     from sandbox.git import cache_clones
@@ -328,11 +329,17 @@ def _hold(
 
 @contextmanager
 def compare_task(
-    services: Services, task: Task, without: Sequence[str] = (), task_base: TaskBase | None = None
+    services: Services,
+    task: Task,
+    without: Sequence[str] = (),
+    task_base: TaskBase | None = None,
+    *,
+    reads_all: bool = False,
 ) -> Iterator[TaskComparison]:
     """Compare the task's files with its head; safe while a check runs in the task.
 
     `without`: paths of new files or directories to ignore. `task_base`: of this task, if the caller has read it.
+    `reads_all`: trust no stamp, as before files are deleted (`WorktreePaths.without_stat_cache`).
     Raises: `conflict` if the task was moved since then.
     """
     git, base = _open_base(services, task, without, task_base)
@@ -345,10 +352,11 @@ def compare_task(
             yield TaskComparison(task, git, site.root, site, files, spool, changes, base.rules, base.facts.lfs)
         return
     root = ensure_site_mounted(services.home, task, site)
+    compared = site.without_stat_cache() if reads_all else site
     with WorktreeFiles(root) as files, spool_contents(git) as spool:
 
         def find(limits: ComparisonLimits) -> Changes:
-            return layout_of(site).find_changes(git, site, base, head_tree, spool, limits)
+            return layout_of(site).find_changes(git, compared, base, head_tree, spool, limits)
 
         with compare_within_memory(spool, find) as changes:
             yield TaskComparison(task, git, root, site, files, spool, changes, base.rules, base.facts.lfs)
@@ -439,7 +447,9 @@ def close_task(
 
 
 def require_closable(services: Services, task: Task, *, delete: bool, discard: bool) -> None:
-    """Raises: `dirty_workspace` if uncommitted changes would be deleted without `discard`."""
+    """Raises: `dirty_workspace` if uncommitted changes, or names that no commit can hold, would be deleted without
+    `discard`.
+    """
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
     if delete and not discard and (has_worktree(site) or is_without_files(task, site)):
         _require_no_changes(services, task)
@@ -472,19 +482,17 @@ def _delete_refs(services: Services, task: Task, refs: Sequence[WorkRef]) -> Non
 
 
 _CLOSED_HINT = (
-    "A closed task takes no commit. `sandbox diff {}` prints them as a patch, for a new task or another checkout; "
-    "repeat with --discard to delete them."
+    "A closed task takes no commit. `sandbox diff {}` prints the changes as a patch, for a new task or another "
+    "checkout."
 )
 
 
 def _require_no_changes(services: Services, task: Task) -> None:
-    with compare_task(services, task) as opened:
-        if opened.changes.tree:
-            raise SandboxError(
-                ErrorCode.DIRTY_WORKSPACE,
-                f"{task.id} has uncommitted changes",
-                details=", ".join(c.path for c in opened.changes.shown[:10]),
-                hint=_CLOSED_HINT.format(task.id)
-                if task.status is TaskStatus.CLOSED
-                else "Commit them, or repeat with --discard to delete them.",
-            )
+    is_closed = task.status is TaskStatus.CLOSED
+    with compare_task(services, task, reads_all=True) as opened:
+        require_no_unsaved_work(
+            task.id,
+            opened.changes,
+            save_hint=_CLOSED_HINT.format(task.id) if is_closed else "Commit them.",
+            delete_hint="Repeat with --discard to delete all of it.",
+        )

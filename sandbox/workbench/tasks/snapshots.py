@@ -71,10 +71,13 @@ class _SnapshotOnHead:
     base: str | None
 
 
-def take_snapshot(services: Services, task_id: str, label: str = "") -> Snapshot:
-    """Save the working state. If a snapshot of it exists, with the same label if one is given, return that one."""
+def take_snapshot(services: Services, task_id: str, label: str = "", *, reads_all: bool = False) -> Snapshot:
+    """Save the working state. If a snapshot of it exists, with the same label if one is given, return that one.
+
+    `reads_all`: see `compare_task`.
+    """
     clean = _clean_label(label)
-    with lock_task(services, task_id) as task, compare_task(services, task) as opened:
+    with lock_task(services, task_id) as task, compare_task(services, task, reads_all=reads_all) as opened:
         return keep_snapshot(services, opened, clean)
 
 
@@ -93,7 +96,7 @@ def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Sna
     task, git = opened.task, opened.git
     with services.disk.admit(Writer.SNAPSHOT, demand_of_objects(opened.changes.tree)):
         if same := _find_same_state(opened, label):
-            return same.model_copy(update={"rejected": opened.changes.rejected})
+            return same.model_copy(update={"rejected": opened.changes.list_rejected()})
         with store_objects(git):
             return _store_snapshot(git, task, opened, label)
 
@@ -101,7 +104,7 @@ def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Sna
 def _store_snapshot(git: Git, task: Task, opened: TaskComparison, label: str) -> Snapshot:
     now = datetime.now(UTC)
     stored = new_commits.build_commit(git, task.head_commit, opened.changes.tree, *_describe(task, label, now))
-    return _store_ref(git, task, stored, label, now).model_copy(update={"rejected": opened.changes.rejected})
+    return _store_ref(git, task, stored, label, now).model_copy(update={"rejected": opened.changes.list_rejected()})
 
 
 def keep_tree(services: Services, git: Git, task: Task, tree: str, label: str) -> Snapshot:

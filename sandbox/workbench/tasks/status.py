@@ -35,6 +35,7 @@ from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, lock
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.changes import Changes
 from sandbox.workspaces.renames import merge_exact_renames
+from sandbox.workspaces.unsaved_work import describe_left_out
 
 if TYPE_CHECKING:
     from sandbox.config import Settings
@@ -84,7 +85,7 @@ def build_status(opened: TaskComparison) -> Status:
         ahead=_count_ahead(opened.git, task),
         dirty=bool(opened.changes.tree),
         changes=_list_changes(opened),
-        rejected=opened.changes.rejected,
+        rejected=opened.changes.list_rejected(),
     )
 
 
@@ -174,22 +175,31 @@ def _hash_files(git: Git, changes: Sequence[RawChange]) -> dict[str, str]:
 
 
 def commit_task(
-    services: Services, task_id: str, message: str, allow: Sequence[str] = (), expected_tree: str | None = None
+    services: Services,
+    task_id: str,
+    message: str,
+    allow: Sequence[str] = (),
+    expected_tree: str | None = None,
+    *,
+    reads_all: bool = False,
 ) -> CommitResult:
     """Commit the whole working state on the task's branch.
 
     `allow`: new files or folders to include even if they look like build output or are large; `.` includes all.
-    `expected_tree`: the tree that was approved.
+    `expected_tree`: the tree that was approved. `reads_all`: see `compare_task`.
     Raises, before anything is written: `nothing_to_commit`, `invalid_input`, `policy_violation`, also for changed files
     of Git LFS and for an ignored file in `allow`, `conflict`.
     """
     cleaned = clean_message(message)
-    with lock_task(services, task_id) as task, compare_task(services, task) as opened:
+    with lock_task(services, task_id) as task, compare_task(services, task, reads_all=reads_all) as opened:
         require_writable_disk(services.home, task)
         _require_none_ignored(opened, allow)
         if not opened.changes.tree:
             raise SandboxError(
-                ErrorCode.NOTHING_TO_COMMIT, "The worktree has no changes", hint="Edit a file before you commit."
+                ErrorCode.NOTHING_TO_COMMIT,
+                "The worktree has no changes",
+                details=describe_left_out(opened.changes),
+                hint="Edit a file before you commit.",
             )
         shown = _list_changes(opened)
         require_sources(services.policies, services.settings, opened.changes, shown, allow)
@@ -206,8 +216,9 @@ def commit_task(
             update["status"] = TaskStatus.COMMITTED
         save_task(services.home, task.model_copy(update=update))
         said = impact.describe_changes(services, task, shown)
+        note = "; ".join(filter(None, (who.note, describe_left_out(opened.changes)))) or None
         return CommitResult(
-            commit=stored.commit, tree=stored.tree, files=shown, author=str(who.author), note=who.note, impact=said
+            commit=stored.commit, tree=stored.tree, files=shown, author=str(who.author), note=note, impact=said
         )
 
 

@@ -87,7 +87,10 @@ def _list_files(files: WorktreeFiles, folder: RepoPath) -> list[RepoPath]:
 
 @dataclass(frozen=True)
 class TaskHistory:
-    """The history of a task, as a `History`. The base of the workspace is the task's last commit."""
+    """The history of a task, as a `History`. The base of the workspace is the task's last commit.
+
+    Processes of this host write to a workspace, so a snapshot and a commit read all files again.
+    """
 
     services: Services
     task_id: str
@@ -99,10 +102,11 @@ class TaskHistory:
 
     def snapshot(self) -> str:
         """See `Workspace`."""
-        if not self.diff():
-            return PRISTINE
+        with compare_task(self.services, find_task(self.services.home, self.task_id), reads_all=True) as opened:
+            if not opened.changes.tree:
+                return PRISTINE
         with record_operation(self.services, self.task_id, "snapshot", {"label": ""}) as done:
-            return done(snapshots.take_snapshot(self.services, self.task_id)).tree
+            return done(snapshots.take_snapshot(self.services, self.task_id, reads_all=True)).tree
 
     def restore(self, snapshot: str) -> None:
         """See `Workspace`."""
@@ -120,7 +124,7 @@ class TaskHistory:
                 hint="`[author]` in config.toml names it.",
             )
         with record_operation(self.services, self.task_id, "commit", {"message": message}) as done:
-            return done(status.commit_task(self.services, self.task_id, message)).commit
+            return done(status.commit_task(self.services, self.task_id, message, reads_all=True)).commit
 
     def read_metadata(self) -> dict[str, str]:
         """See `Workspace`."""

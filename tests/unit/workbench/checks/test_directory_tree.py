@@ -103,7 +103,7 @@ def test_what_no_tree_can_have_is_left_out_and_named(project: Upstream, tmp_path
     project.write("kept", b"")
     _, paths, changes = build(project, tmp_path / "home")
     assert [found.path for found in changes.changes] == ["kept"]
-    assert set(changes.left_out) == {"out", "pipe", "vendor/lib/.git"}
+    assert set(changes.left_out) == {"out", "pipe", "vendor/lib/.git", "vendor/lib/file"}
     assert b"kept" in paths
 
 
