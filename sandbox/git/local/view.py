@@ -11,14 +11,14 @@ are not this one's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import damaged_remote_error
 from sandbox.git.local.folders import Folder, open_folder
-from sandbox.git.local.read_refs import LocalRefs, read_head, read_refs
+from sandbox.git.local.read_refs import SHOWN, LocalRefs, read_head, read_refs
 from sandbox.git.local.repository_layout import SMALL_BYTES, LocalRepository, open_local_repository
 from sandbox.git.process import Git
 from sandbox.git.temporary_folders import VIEW_PREFIX, temporary_folder
@@ -68,8 +68,10 @@ class LocalView:
 
 
 @contextmanager
-def view_local_repository(git: Git, path: Path, max_refs: int) -> Iterator[LocalView]:
+def view_local_repository(git: Git, path: Path, max_refs: int, shown: Sequence[str] = SHOWN) -> Iterator[LocalView]:
     """A view for one command. `git` is only used to parse text. Raises: `unsafe_repository`, `quota_exceeded`.
+
+    `shown`: places of the refs that it has.
 
     With alternates, an error of the body is replaced by one that names them: their objects are missing in the view.
     """
@@ -79,7 +81,7 @@ def view_local_repository(git: Git, path: Path, max_refs: int) -> Iterator[Local
             stack.enter_context(open_folder(place)) for place in (repository.git_dir, repository.common_dir)
         )
         root = stack.enter_context(temporary_folder(VIEW_PREFIX))
-        refs = read_refs(git_dir, common_dir, max_refs)
+        refs = read_refs(git_dir, common_dir, max_refs, shown)
         borrows = _link_objects(common_dir, root / "objects")
         view = LocalView(root, repository, refs, borrows)
         _write_view(view, common_dir)
@@ -93,11 +95,11 @@ def view_local_repository(git: Git, path: Path, max_refs: int) -> Iterator[Local
             raise
 
 
-def read_refs_of_repository(git: Git, path: Path, max_refs: int) -> LocalRefs:
+def read_refs_of_repository(git: Git, path: Path, max_refs: int, shown: Sequence[str] = SHOWN) -> LocalRefs:
     """The refs alone, without a view. Raises: as `view_local_repository`."""
     repository = open_local_repository(git, path)
     with open_folder(repository.git_dir) as git_dir, open_folder(repository.common_dir) as common_dir:
-        return read_refs(git_dir, common_dir, max_refs)
+        return read_refs(git_dir, common_dir, max_refs, shown)
 
 
 def _write_view(view: LocalView, common_dir: Folder) -> None:
