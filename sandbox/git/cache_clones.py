@@ -172,7 +172,7 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
         git = Git(beside, access.git)
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
         write_config(beside, _SHA1)
-        if partial:
+        if partial or transport.is_partial_source(git, access):
             partial_clones.mark_partial(beside)
         head = _fetch_and_record(git, access, is_new=True)
         beside.rename(path)

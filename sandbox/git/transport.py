@@ -22,6 +22,7 @@ from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.git.failures import classify, fetch_memory_error, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.read_refs import NOTES, SHOWN
+from sandbox.git.local.repository_layout import open_local_repository
 from sandbox.git.local.view import read_refs_of_repository, view_local_repository
 from sandbox.git.objects import is_object_id
 from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
@@ -131,6 +132,13 @@ def open_for_reading(git: Git, access: RemoteAccess) -> Iterator[RemoteAccess]:
         return
     with view_local_repository(git, path, MAX_REFS, access.shown) as view:
         yield replace(access, remote=replace(access.remote, url=view.url))
+
+
+def is_partial_source(git: Git, access: RemoteAccess) -> bool:
+    """Whether the remote is a partial clone on this host. Raises: as `open_for_reading`."""
+    require_local_repository(access.remote)
+    path = local_path_of(access.remote)
+    return path is not None and open_local_repository(git, path).is_partial
 
 
 def _ssh_environment(access: RemoteAccess) -> dict[str, str]:

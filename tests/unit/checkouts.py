@@ -19,6 +19,8 @@ class Forge:
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
+        upstream.git("config", "uploadpack.allowFilter", "true")
+        upstream.git("config", "uploadpack.allowAnySHA1InWant", "true")
         for project in ("api", "web"):
             upstream.write(f"{project}/Makefile", b"test:\n\t@true\n")
         for number in range(3):
@@ -129,9 +131,18 @@ def clone_detached(forge: Forge, place: Path) -> Upstream:
     return made
 
 
+def github_filtered(forge: Forge, place: Path) -> Upstream:
+    """`actions/checkout` with `filter: blob:none`: the history, and of the files those that are checked out."""
+    made = forge.fetch(place, "--filter=blob:none", "origin", "+refs/heads/*:refs/remotes/origin/*",
+                       f"+{forge.merge}:refs/remotes/pull/7/merge")  # fmt: skip
+    made.git("checkout", "--quiet", "--force", "refs/remotes/pull/7/merge")
+    return made
+
+
 CHECKOUTS: tuple[Callable[[Forge, Path], Upstream], ...] = (
     github_pull_request,
     github_pull_request_with_history,
+    github_filtered,
     github_push,
     github_tag,
     gitlab,

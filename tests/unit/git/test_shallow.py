@@ -13,6 +13,7 @@ from sandbox.git.cache_clones import is_intact, refresh, resolve_commit
 from sandbox.git.independent_clone import copy_repository
 from sandbox.git.log import is_published, is_published_except
 from sandbox.git.merge import find_merge_base
+from sandbox.git.partial import is_partial
 from sandbox.git.process import Git
 from sandbox.git.shallow import read_boundary
 from sandbox.git.transport import RemoteHead
@@ -43,6 +44,8 @@ def test_the_commit_that_is_checked_out_is_fetched(
     assert is_intact(git)
     assert git.run("rev-list", head.commit) == checkout.git("rev-list", "HEAD")
     assert refresh(cache, access) == head
+    if is_partial(git):
+        return
     copied = copy_repository(git, tmp_path / "copy", len(head.commit), 10**8)
     assert copied.run("rev-list", head.commit) == checkout.git("rev-list", "HEAD")
 
@@ -117,6 +120,17 @@ def test_a_boundary_cannot_hide_commits_that_are_known(forge: Forge, tmp_path: P
 
     assert read_boundary(cache) == before
     assert hidden in git.run("rev-list", "refs/heads/space-agent/1-x").decode()
+
+
+def test_a_partial_clone_that_lacks_what_is_checked_out_says_how_to_complete_it(forge: Forge, tmp_path: Path) -> None:
+    checkout = forge.clone(tmp_path / "checkout", "--filter=tree:0", "--no-checkout")
+    cache, access = tmp_path / "clones" / "id", access_to(str(checkout.root), tmp_path / "known_hosts")
+    with refused(ErrorCode.UNSAFE_REPOSITORY) as caught:
+        refresh(cache, access)
+    assert "git fetch --refetch --no-filter" in caught.value.hint
+    assert not cache.exists()
+    checkout.git("fetch", "--quiet", "--refetch", "--no-filter")
+    assert refresh(cache, access).commit == forge.main
 
 
 class TestMergeBase:

@@ -19,7 +19,11 @@ from tests.unit.checkouts import CHECKOUTS, Forge
 from tests.unit.conftest import Upstream, refused
 
 Checkout = Callable[[Forge, Path], Upstream]
-WITH_HISTORY = (checkouts.github_pull_request_with_history, checkouts.gitlab_with_history)
+WITH_HISTORY = (
+    checkouts.github_pull_request_with_history,
+    checkouts.github_filtered,
+    checkouts.gitlab_with_history,
+)
 WITHOUT_BASE = (checkouts.github_pull_request, checkouts.github_push, checkouts.gitlab)
 PROJECTS = {name: {"subpath": name, "profile": "make"} for name in ("api", "web")}
 
