@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -20,6 +20,7 @@ from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, tree_of
 from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
 from sandbox.git.refs import require_ref_name, resolve_ref, resolve_ref_to_commit
+from sandbox.git.shallow import is_shallow
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
@@ -36,6 +37,14 @@ else:  # loaded at first use (docs/adr/0080)
     transport = LazyModule("sandbox.git.transport")
 
 _log = logging.getLogger(__name__)
+
+DETACHED = "HEAD"
+"""What stands for the default branch of a remote that has none, or only those of tasks: its HEAD, which the clone keeps
+beside the branches."""
+
+_TASK_BRANCHES = "space-agent/"
+_ONLY_HEAD, _OTHER_HEAD = f"refs/remotes/origin/{DETACHED}", "refs/requests/HEAD"
+"""Where a detached HEAD is kept: in place of a default branch, or as a pull request, which no branch leads to."""
 
 _MARKER = "sandbox-fetched.json"
 _OWN_REFS = ("refs/heads/space-agent/", "refs/sandbox/")
@@ -163,7 +172,7 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
         git = Git(beside, access.git)
         git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
         write_config(beside, _SHA1)
-        if partial:
+        if partial or transport.is_partial_source(git, access):
             partial_clones.mark_partial(beside)
         head = _fetch_and_record(git, access, is_new=True)
         beside.rename(path)
@@ -222,7 +231,8 @@ def _copy_refs(old: Git, new: Git, names: Sequence[str]) -> None:
     for name in names:
         with TRANSFER_BUDGET.reserve(limits.memory_bytes, LOCAL_DEADLINE_S):
             moved = new.attempt(
-                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--",
+                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
+                *(("--update-shallow",) if is_shallow(old.git_dir) else ()), "--",
                 f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file", limits=limits),
             )  # fmt: skip
         if moved.code != 0:
@@ -235,12 +245,12 @@ def _fetch_and_record(
     began = time.time()
     if only_if_changed and (unchanged := _ask_folder(git, access)):
         return _record_fetch(git, access, began, unchanged)
-    head, unchanged = _ask_remote(git, access, compare=only_if_changed)
+    head, unchanged, head_ref = _ask_remote(git, access, compare=only_if_changed)
     if unchanged:
         return _record_fetch(git, access, began, unchanged)
     if is_new:
         write_config(git.git_dir, len(head.commit))
-    said = transport.fetch(git, access, partial=partial_clones.is_partial(git))
+    said = transport.fetch(git, access, partial=partial_clones.is_partial(git), head_ref=head_ref)
     _pack_refs(git)
     if not head.branch:
         head = transport.RemoteHead(_find_branch_at(git, head.commit), head.commit)
@@ -258,18 +268,29 @@ def _ask_folder(git: Git, access: RemoteAccess) -> RemoteHead | None:
     return None if local is None else _find_unchanged_head(git, local)
 
 
-def _ask_remote(git: Git, access: RemoteAccess, *, compare: bool) -> tuple[RemoteHead, RemoteHead | None]:
-    """The remote's head, and with `compare` the answer of `_find_unchanged_head`. The list of its refs may be large: it
-    is not kept.
-    """
+class _RemoteAnswer(NamedTuple):
+    """The remote's head; if it is unchanged, the head again; where to keep a HEAD that is detached, else ''."""
+
+    head: RemoteHead
+    unchanged: RemoteHead | None
+    head_ref: str
+
+
+def _ask_remote(git: Git, access: RemoteAccess, *, compare: bool) -> _RemoteAnswer:
+    """With `compare` it has the answer of `_find_unchanged_head`. The list of refs may be large: it is not kept."""
     remote = transport.read_remote_refs(git, access)
-    return remote.head, _find_unchanged_head(git, remote) if compare else None
+    unchanged = _find_unchanged_head(git, remote) if compare else None
+    if remote.head.branch:
+        return _RemoteAnswer(remote.head, unchanged, "")
+    names = (name.removeprefix("refs/heads/") for name in remote.refs if name.startswith("refs/heads/"))
+    has_branch = any(not name.startswith(_TASK_BRANCHES) for name in names)
+    return _RemoteAnswer(remote.head, unchanged, _OTHER_HEAD if has_branch else _ONLY_HEAD)
 
 
 def _find_unchanged_head(git: Git, remote: RemoteRefs) -> RemoteHead | None:
     """The remote's head if it names a branch, and the clone has exactly the branches and tags of the remote."""
     branch_commit = remote.refs.get(f"refs/heads/{remote.head.branch}")
-    if branch_commit is None or _read_fetched_refs(git) != remote.refs:
+    if branch_commit is None or is_shallow(git.git_dir) or _read_fetched_refs(git) != remote.refs:
         return None
     return replace(remote.head, branch_commit=branch_commit)
 
@@ -334,15 +355,18 @@ def _pack_refs(git: Git) -> None:
 
 
 def _find_branch_at(git: Git, commit: str) -> str:
-    """The default branch for a detached remote HEAD: a branch at that commit, else any; main and master first."""
+    """The default branch for a detached remote HEAD: a branch at that commit, else any; main and master first.
+
+    Never a branch of a task. `DETACHED` if the remote has no other, as the checkouts of CI systems.
+    """
     for at_commit in ([f"--points-at={commit}"], []):
         out = git.run("for-each-ref", "--format=%(refname:lstrip=3)", *at_commit, "refs/remotes/origin/")
         names = out.decode("utf-8", errors="replace").split()
+        names = [name for name in names if name != DETACHED and not name.startswith(_TASK_BRANCHES)]
         for name in ("main", "master", *names):
             if name in names:
                 return require_ref_name(name)
-    hint = "Create a branch on the remote, at the commit you want."
-    raise SandboxError(ErrorCode.NOT_FOUND, "The remote has no branch", hint=hint)
+    return DETACHED
 
 
 def resolve_commit(git: Git, ref: str, default_branch: str) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from sandbox.git.cache_clones import write_config
 from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
+from sandbox.git.shallow import is_shallow
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 
 FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
@@ -39,8 +40,9 @@ def copy_repository(source: Git, path: Path, oid_length: int, max_bytes: int) ->
 def copy_refs(source: Git, target: Git, refspecs: tuple[str, ...], max_bytes: int) -> None:
     """Copy refs with their objects between two repositories of ours. Raises: `quota_exceeded`, `push_rejected`."""
     limits = ResourceLimits(max_bytes, TRANSFER_BYTES // 2)
+    depth = ("--update-shallow",) if is_shallow(source.git_dir) else ()
     with TRANSFER_BUDGET.reserve(limits.memory_bytes, LOCAL_DEADLINE_S):
         target.run(
-            *FETCH, "--", f"file://{quote(str(source.git_dir))}", *refspecs,
+            *FETCH, *depth, "--", f"file://{quote(str(source.git_dir))}", *refspecs,
             network=NetworkAccess("file", config=("fetch.unpackLimit=1",), limits=limits), deadline_s=_DEADLINE_S,
         )  # fmt: skip

@@ -95,8 +95,10 @@ def is_published(git: Git, commit: str) -> bool:
 
 
 def is_published_except(git: Git, commit: str, branches: str) -> bool:
-    """As `is_published`, without the remote's branches that fit a pattern, such as `space-agent/*`."""
-    refs = (f"--exclude=origin/{branches}", "--remotes", "--tags")
+    """As `is_published`, without the remote's branches that fit a pattern, such as `space-agent/*`, and without a HEAD
+    on no branch: it may be at the commit of a task.
+    """
+    refs = (f"--exclude=origin/{branches}", "--exclude=origin/HEAD", "--remotes", "--tags")
     found = git.attempt("rev-list", "--max-count=1", commit, "--not", *refs)
     return found.code == 0 and not found.stdout.strip()
 

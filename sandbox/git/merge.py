@@ -21,6 +21,7 @@ from sandbox.git.memory_limits import LARGE
 from sandbox.git.new_commits import as_environment, build_tree, commit_tree
 from sandbox.git.objects import EMPTY_TREES, is_object_id
 from sandbox.git.process import Git
+from sandbox.git.shallow import is_shallow, require_whole_history, shallow_error
 
 _WHO = {f"GIT_{who}_{field}": value for who in ("AUTHOR", "COMMITTER") for field, value in (
     ("NAME", "sandbox"), ("EMAIL", "sandbox@localhost"), ("DATE", "@0 +0000"))}  # fmt: skip
@@ -93,15 +94,26 @@ def merge_trees(git: Git, base: str, ours: str, theirs: str) -> TreeMerge:
 
 
 def find_merge_base(git: Git, ours: str, theirs: str) -> str:
-    """The best common commit of two commits. Raises: `conflict` without one."""
+    """The best common commit of two commits. Raises: `conflict` without one, or where a shallow history may hide it.
+
+    A commit that the other one has in its history is the best in any history; another one only if all paths to it are
+    known.
+    """
     found = git.attempt("merge-base", ours, theirs)
     commit = found.stdout.decode().strip()
     if found.code != 0 or not is_object_id(commit):
+        if is_shallow(git.git_dir):
+            brief = (
+                f"The checkout is shallow: it does not show what commits {ours[:12]} and {theirs[:12]} have in common"
+            )
+            raise shallow_error(brief)
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"Commits {ours[:12]} and {theirs[:12]} have no common history",
-            hint="`sandbox task checkout` moves a task without commits of its own there.",
+            hint="`sandbox task checkout` moves a task without commits of its own tthere.",
         )
+    if commit not in {ours, theirs}:
+        require_whole_history(git, ours, theirs, f"^{commit}")
     return commit
 
 

@@ -22,11 +22,13 @@ from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.git.failures import classify, fetch_memory_error, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
-from sandbox.git.local.read_refs import NOTES
+from sandbox.git.local.read_refs import NOTES, SHOWN
+from sandbox.git.local.repository_layout import open_local_repository
 from sandbox.git.local.view import read_refs_of_repository, view_local_repository
 from sandbox.git.objects import is_object_id
 from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.refs import require_ref_name
+from sandbox.git.shallow import is_shallow, keep_known_history, read_boundary
 from sandbox.git.shutdown import Shutdown
 from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, retry_after
@@ -93,6 +95,7 @@ class RemoteAccess:
     proxy: str = ""  # for https and http
     max_fetch_bytes: int = MAX_FETCH_BYTES
     max_memory_bytes: int = MAX_MEMORY_BYTES
+    shown: tuple[str, ...] = SHOWN  # places of refs that git sees of a local repository
     shutdown: Shutdown = field(default_factory=Shutdown, compare=False)
 
 
@@ -129,8 +132,15 @@ def open_for_reading(git: Git, access: RemoteAccess) -> Iterator[RemoteAccess]:
     if path is None:
         yield access
         return
-    with view_local_repository(git, path, MAX_REFS) as view:
+    with view_local_repository(git, path, MAX_REFS, access.shown) as view:
         yield replace(access, remote=replace(access.remote, url=view.url))
+
+
+def is_partial_source(git: Git, access: RemoteAccess) -> bool:
+    """Whether the remote is a partial clone on this host. Raises: as `open_for_reading`."""
+    require_local_repository(access.remote)
+    path = local_path_of(access.remote)
+    return path is not None and open_local_repository(git, path).is_partial
 
 
 def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
@@ -315,18 +325,25 @@ def _trace_headers() -> Iterator[_HeaderTrace]:
         os.close(fd)
 
 
-def fetch(git: Git, access: RemoteAccess, *, partial: bool = False) -> str:
+def fetch(git: Git, access: RemoteAccess, *, partial: bool = False, head_ref: str = "") -> str:
     """Fetch all branches and tags into the cache and prune those that the remote deleted; returns git's stderr.
 
-    `partial`: commits and trees only (`git.partial`). Raises: `quota_exceeded` past `max_fetch_bytes`, or if git needs
+    `partial`: commits and trees only (`git.partial`). `head_ref`: where the clone keeps the remote's HEAD, which may be
+    on no branch; '' for nowhere. Raises: `quota_exceeded` past `max_fetch_bytes`, or if git needs
     more than `max_memory_bytes`; `timeout` if other fetches use the memory of all.
     """
-    return _fetch(git, access, ("--prune",), (_BRANCH_REFSPEC, _TAG_REFSPEC), partial=partial)
+    refspecs = (_BRANCH_REFSPEC, _TAG_REFSPEC, *((f"+HEAD:{head_ref}",) if head_ref else ()))
+    return _fetch(git, access, ("--prune",), refspecs, partial=partial)
 
 
 def fetch_ref(git: Git, access: RemoteAccess, source: str, target: str, *, partial: bool) -> None:
     """Fetch one ref of the remote, by its full name, into a ref of the cache. Raises: as `fetch`, `not_found`."""
     _fetch(git, access, (), (f"+{source}:{target}",), partial=partial)
+
+
+def fetch_tracking_refs(git: Git, access: RemoteAccess, place: str, *, partial: bool) -> None:
+    """Fetch all remote-tracking refs that a local repository has, to below `place`. Raises: as `fetch`."""
+    _fetch(git, access, ("--prune",), (f"+refs/remotes/*:{place}/*",), partial=partial)
 
 
 def fetch_blobs(git: Git, access: RemoteAccess, oids: Sequence[str]) -> None:
@@ -350,7 +367,12 @@ def _fetch(
 
     def fetch() -> str:
         with open_for_reading(git, access) as readable:
-            return _fetch_readable(git, readable, options, refspecs, partial=partial, stdin=stdin)
+            view = local_path_of(readable.remote)
+            if view is None:
+                return _fetch_readable(git, readable, options, refspecs, partial=partial, stdin=stdin)
+            depth = _choose_depth_options(git, view)
+            with keep_known_history(git, read_boundary(view)):
+                return _fetch_readable(git, readable, (*depth, *options), refspecs, partial=partial, stdin=stdin)
 
     try:
         return fetch()
@@ -358,6 +380,14 @@ def _fetch(
         if local_path_of(access.remote) is None or error.code not in _READ_AGAIN:
             raise
     return fetch()
+
+
+def _choose_depth_options(git: Git, view: Path) -> tuple[str, ...]:
+    """Fetch a shallow history as it is; into a clone that is shallow, as much of it as there is now."""
+    return (
+        *(("--update-shallow",) if is_shallow(view) else ()),
+        *(("--unshallow",) if is_shallow(git.git_dir) else ()),
+    )
 
 
 def _fetch_readable(

@@ -262,6 +262,6 @@ def compared(arena: Arena, place: Path) -> UncommittedChanges:
     """As `run` does, without an engine."""
     services = arena.workbench._services
     registered = update_cache(services, str(place))
-    found = find_uncommitted_changes(services.remotes, registered, registered.default_head.commit)
+    found = find_uncommitted_changes(services.remotes, registered, registered.default_head.commit, registered.facts)
     assert found is not None
     return found

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -540,6 +541,27 @@ def test_a_clone_that_was_never_registered_is_named_and_can_be_removed(desk: Des
     with again(desk) as other:
         assert other.remove_repository("host-o-n", discard=True).remote_url is None
     assert collected(desk) == []
+
+
+@pytest.mark.parametrize("desk", ["overlay"], indirect=True)
+def test_a_clone_that_was_never_registered_and_holds_no_work_is_removed_once_it_is_old(desk: Desk) -> None:
+    clones = desk.home / "repositories" / "clones"
+    shutil.copytree(clones / desk.repo_id, clones / "host-o-n")
+    stray = Git(clones / "host-o-n")
+    names = stray.run("for-each-ref", "--format=%(refname)", "refs/heads/", "refs/sandbox/").decode().split()
+    marker = clones / "host-o-n" / "sandbox-fetched.json"
+    record = json.loads(marker.read_text())
+    marker.write_text(json.dumps(record | {"began": time.time() - 7200}))
+    assert names
+    assert [one.action for one in collected(desk)] == [KEPT], "control: a task may need it"
+    stray.run("update-ref", "--stdin", stdin="".join(f"delete {name}\n" for name in names).encode())
+    marker.write_text(json.dumps(record | {"began": time.time()}))
+    assert [one.action for one in collected(desk)] == [KEPT], "control: a command may be cloning it"
+    marker.write_text(json.dumps(record | {"began": time.time() - 7200}))
+
+    assert [(one.kind, one.name, one.action) for one in collected(desk)] == [("clone", "host-o-n", REMOVED)]
+    assert not (clones / "host-o-n").exists()
+    assert (clones / desk.repo_id).exists()
 
 
 @pytest.mark.parametrize("desk", ["overlay"], indirect=True)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from defusedxml.ElementTree import parse
 from devtools.guests import remove_guests_of
 from sandbox.files.mount_points import unmount_below
 from sandbox.remotes import parse_remote
+from tests.unit import checkouts
 from tests.unit.conftest import Upstream, initialised
 
 ACTION = Path(__file__).parents[2] / "ci" / "github" / "action.yml"
@@ -32,16 +33,17 @@ class Job:
             self.upstream.write(f"{name}/good")
         self.base = self.upstream.commit()
         (root / "files").mkdir()
+        (root / "home").mkdir(mode=0o700)
+        self.configure(self.upstream)
+
+    def configure(self, checkout: Upstream) -> None:
+        """Two projects of the repository."""
+        repo_id = parse_remote(str(checkout.root), allow_file=True, allow_http=False).id
         config = "".join(
-            f'[[repositories."{self.repo_id}".project]]\nname = "{name}"\nsubpath = "{name}"\nprofile = "make"\n'
+            f'[[repositories."{repo_id}".project]]\nname = "{name}"\nsubpath = "{name}"\nprofile = "make"\n'
             for name in ("api", "web")
         )
-        (root / "home").mkdir(mode=0o700)
-        (root / "home" / "config.toml").write_text(config)
-
-    @property
-    def repo_id(self) -> str:
-        return parse_remote(str(self.upstream.root), allow_file=True, allow_http=False).id
+        (self.root / "home" / "config.toml").write_text(config)
 
     def run(self, **inputs: str) -> subprocess.CompletedProcess[str]:
         (step,) = [step for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"] if step.get("id") == "run"]
@@ -79,6 +81,44 @@ def job(tmp_path: Path, build_image: str) -> Iterator[Job]:
     yield found
     remove_guests_of(found.root / "home")
     unmount_below(found.root / "home")
+
+
+STATES = [
+    (checkouts.github_pull_request, {}),
+    (checkouts.github_push, {}),
+    (checkouts.gitlab, {}),
+    (checkouts.clone_two_deep, {}),
+    (checkouts.github_pull_request_with_history, {"CHANGED_SINCE": "origin/main"}),
+    (checkouts.gitlab_with_history, {"CHANGED_SINCE": "origin/main"}),
+]
+
+
+@pytest.mark.parametrize(("state", "inputs"), STATES, ids=[state.__name__ for state, _ in STATES])
+def test_what_a_runner_has_checked_out_is_verified(
+    job: Job, state: Callable[[checkouts.Forge, Path], Upstream], inputs: dict[str, str]
+) -> None:
+    forge = checkouts.Forge(initialised(job.root / "forge"))
+    checkout = state(forge, job.root / "checkout")
+    job.configure(checkout)
+
+    done = job.run(SOURCE=str(checkout.root), **inputs)
+
+    assert done.returncode == 0, done.stderr
+    api, web = ["api.build", "api.test"], ["web.build", "web.test"]
+    assert job.suites() == (api if inputs else [*api, *web])
+    assert job.outputs()["commit"] == checkout.oid("HEAD")
+    assert job.outputs()["tree"] == checkout.oid("HEAD^{tree}")
+
+
+def test_a_base_that_the_runner_did_not_fetch_is_asked_for(job: Job) -> None:
+    forge = checkouts.Forge(initialised(job.root / "forge"))
+    checkout = checkouts.github_pull_request(forge, job.root / "checkout")
+    job.configure(checkout)
+
+    done = job.run(SOURCE=str(checkout.root), CHANGED_SINCE="origin/main")
+
+    assert done.returncode == 2
+    assert "fetch-depth: 0" in done.stdout + done.stderr
 
 
 def change(upstream: Upstream, path: str, content: bytes) -> None:

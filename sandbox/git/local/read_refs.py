@@ -58,9 +58,12 @@ class _RefBudget:
             raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, hint="Such a repository cannot be used.")
 
 
-def read_refs(git_dir: Folder, common_dir: Folder, most: int) -> LocalRefs:
-    """Branches, tags, notes and HEAD. Raises: `unsafe_repository`; `quota_exceeded` for more than `most` refs."""
-    values = read_values(common_dir, most, SHOWN)
+def read_refs(git_dir: Folder, common_dir: Folder, most: int, shown: Sequence[str] = SHOWN) -> LocalRefs:
+    """HEAD, and the refs of these places: branches, tags and notes if none are named.
+
+    Raises: `unsafe_repository`; `quota_exceeded` for more than `most` refs.
+    """
+    values = read_values(common_dir, most, shown)
     return LocalRefs(read_head(git_dir), values)
 
 

@@ -18,6 +18,7 @@ from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 
 SMALL_BYTES = 1024**2
+_TRUE = {"true", "yes", "on", "1"}
 _Config = tuple[tuple[str, str], ...]
 
 
@@ -39,10 +40,16 @@ class LocalRepository:
         return 64 if self.last_value("extensions.objectformat").lower() == "sha256" else 40
 
     @property
+    def is_partial(self) -> bool:
+        """Whether it leaves objects at a remote of its own (`git clone --filter`)."""
+        keys = {key for key, value in self.config if value.lower() in _TRUE}
+        return any(key.startswith("remote.") and key.endswith(".promisor") for key in keys)
+
+    @property
     def is_bare(self) -> bool:
         """Whether no branch is checked out in the repository itself."""
         value = self.last_value("core.bare").lower()
-        return value in {"true", "yes", "on", "1"} if value else self.common_dir.name != ".git"
+        return value in _TRUE if value else self.common_dir.name != ".git"
 
 
 def open_local_repository(git: Git, path: Path) -> LocalRepository:

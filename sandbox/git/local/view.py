@@ -11,20 +11,22 @@ are not this one's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import damaged_remote_error
 from sandbox.git.local.folders import Folder, open_folder
-from sandbox.git.local.read_refs import LocalRefs, read_head, read_refs
+from sandbox.git.local.read_refs import SHOWN, LocalRefs, read_head, read_refs
 from sandbox.git.local.repository_layout import SMALL_BYTES, LocalRepository, open_local_repository
 from sandbox.git.process import Git
 from sandbox.git.temporary_folders import VIEW_PREFIX, temporary_folder
 from sandbox.lazy_dataclass import dataclass
 
 _MAX_WORKTREES = 1000
+_DETACHED_REF = "refs/sandbox/head"
+"""Of the view: a push then sees that the repository has the commit of a detached HEAD, and sends no history of it."""
 _FAN_OUT = re.compile(r"^[0-9a-f]{2}\Z")
 _PACK_FILE = re.compile(r"^(?!tmp_)[A-Za-z0-9_][A-Za-z0-9_.-]*\.(pack|idx|rev|bitmap)\Z")
 _OID_LINES = re.compile(rb"^(([0-9a-f]{40}|[0-9a-f]{64})\n)*\Z")
@@ -68,8 +70,10 @@ class LocalView:
 
 
 @contextmanager
-def view_local_repository(git: Git, path: Path, max_refs: int) -> Iterator[LocalView]:
+def view_local_repository(git: Git, path: Path, max_refs: int, shown: Sequence[str] = SHOWN) -> Iterator[LocalView]:
     """A view for one command. `git` is only used to parse text. Raises: `unsafe_repository`, `quota_exceeded`.
+
+    `shown`: places of the refs that it has.
 
     With alternates, an error of the body is replaced by one that names them: their objects are missing in the view.
     """
@@ -79,7 +83,7 @@ def view_local_repository(git: Git, path: Path, max_refs: int) -> Iterator[Local
             stack.enter_context(open_folder(place)) for place in (repository.git_dir, repository.common_dir)
         )
         root = stack.enter_context(temporary_folder(VIEW_PREFIX))
-        refs = read_refs(git_dir, common_dir, max_refs)
+        refs = read_refs(git_dir, common_dir, max_refs, shown)
         borrows = _link_objects(common_dir, root / "objects")
         view = LocalView(root, repository, refs, borrows)
         _write_view(view, common_dir)
@@ -90,14 +94,16 @@ def view_local_repository(git: Git, path: Path, max_refs: int) -> Iterator[Local
         except SandboxError as error:
             if borrows and error.code in _MISSING_OBJECTS:
                 raise _missing_objects_error(view) from error
+            if repository.is_partial and error.code in _MISSING_OBJECTS:
+                raise _partial_clone_error(view, error) from error
             raise
 
 
-def read_refs_of_repository(git: Git, path: Path, max_refs: int) -> LocalRefs:
+def read_refs_of_repository(git: Git, path: Path, max_refs: int, shown: Sequence[str] = SHOWN) -> LocalRefs:
     """The refs alone, without a view. Raises: as `view_local_repository`."""
     repository = open_local_repository(git, path)
     with open_folder(repository.git_dir) as git_dir, open_folder(repository.common_dir) as common_dir:
-        return read_refs(git_dir, common_dir, max_refs)
+        return read_refs(git_dir, common_dir, max_refs, shown)
 
 
 def _write_view(view: LocalView, common_dir: Folder) -> None:
@@ -105,7 +111,8 @@ def _write_view(view: LocalView, common_dir: Folder) -> None:
     (root / "refs").mkdir()
     (root / "config").write_text(_build_config(repository))
     (root / "HEAD").write_text(_format_head(view.refs.head))
-    lines = [f"{oid} {name}\n" for name, oid in view.refs.values.items() if len(oid) == repository.oid_length]
+    shown = {**view.refs.values, **({} if view.refs.head.startswith("refs/") else {_DETACHED_REF: view.refs.head})}
+    lines = [f"{oid} {name}\n" for name, oid in shown.items() if len(oid) == repository.oid_length]
     (root / "packed-refs").write_text("".join(sorted(lines, key=lambda line: line.partition(" ")[2].encode())))
     shallow = common_dir.read("shallow", SMALL_BYTES)
     if shallow:
@@ -122,7 +129,9 @@ def _format_head(head: str) -> str:
 def _build_config(repository: LocalRepository) -> str:
     """Ours. Of theirs, only booleans that say what it serves."""
     sha256 = repository.oid_length == 64
-    served = ((key, repository.last_value(f"uploadpack.{key}")) for key in _SERVING_KEYS)
+    served = (
+        (key, "true" if repository.is_partial else repository.last_value(f"uploadpack.{key}")) for key in _SERVING_KEYS
+    )  # of a partial clone only what it has can be asked for, by name
     return _CONFIG.format(
         version=int(sha256),
         bare="true" if repository.is_bare else "false",
@@ -188,4 +197,13 @@ def _missing_objects_error(view: LocalView) -> SandboxError:
         details=f"{git_dir}/objects/info/alternates",
         hint="Make it complete: run `git repack -a -d` in it, then delete objects/info/alternates in its git directory."
         " Or use its network URL.",
+    )
+
+
+def _partial_clone_error(view: LocalView, error: SandboxError) -> SandboxError:
+    return SandboxError(
+        ErrorCode.UNSAFE_REPOSITORY,
+        "The local repository is a partial clone, and lacks objects that are needed",
+        details=f"{view.repository.common_dir}\n{error.details}"[:2000],
+        hint="Fetch the rest: run `git fetch --refetch --no-filter` in it. In CI: no `filter` of actions/checkout.",
     )

@@ -76,7 +76,8 @@ _EXPLANATIONS = {
     ),
     PushReason.MISSING_OBJECTS: (
         "the server lacks objects that the commit refers to",
-        "Upload files in Git LFS first; otherwise clone the repository again, without --partial.",
+        "Upload files in Git LFS first; otherwise clone the repository again, without --partial. "
+        "A shallow checkout is completed by `git fetch --unshallow` in it.",
     ),
     PushReason.UNSAFE_OBJECTS: (
         "the server refuses one of its objects as malformed",

@@ -18,6 +18,7 @@ from sandbox.checks.comparison import tally_results
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import cache_clones, objects
 from sandbox.git.log import list_first_parents
+from sandbox.git.shallow import CUT_HINT, is_shallow, require_not_cut
 from sandbox.models import Bisection, BisectQuery, Check, CheckRun, JudgedCommit, Verdict
 from sandbox.store.home import Home
 from sandbox.text import one_line
@@ -41,6 +42,7 @@ class BisectQuestion:
     query: BisectQuery
 
 
+_ENDS_HINT = "Name an older commit that is good and a newer one that is bad, on one branch."
 Judge = Callable[[Sequence[int]], Mapping[int, JudgedCommit]]
 """Judges commits by their places in the range, all at once."""
 
@@ -56,9 +58,10 @@ def bisect(services: Services, question: BisectQuestion, watch: Watch, options: 
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"{query.good[:100]} is not before {query.bad[:100]} in the history",
-            hint="Name an older commit that is good and a newer one that is bad, on one branch.",
+            hint=CUT_HINT if is_shallow(git.git_dir) else _ENDS_HINT,
         )
     after = list_first_parents(git, bad, f"^{good}")
+    require_not_cut(git, [commit for commit, _ in after])
     commits = [*list_first_parents(git, good, limit=1), *reversed(after)]
     judge = _Judge(services, question, commits, watch, options)
     return _build_answer(question, [commit for commit, _ in commits], search(len(commits), judge.judge, options.jobs))

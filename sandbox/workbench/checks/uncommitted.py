@@ -6,16 +6,22 @@ from sandbox.git.local.local_remotes import local_path_of
 from sandbox.models import UncommittedChanges
 from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.repositories.clone import UpdatedRepository
+from sandbox.workbench.repositories.commit_facts import list_commit
+from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.working_directory import compare_working_directory
 
 
 def find_uncommitted_changes(
-    remotes: RemoteConnector, registered: UpdatedRepository, commit: str
+    remotes: RemoteConnector, registered: UpdatedRepository, commit: str, facts: BaseFacts
 ) -> UncommittedChanges | None:
     """Uncommitted changes of the working directory; None for a remote on the network, a bare repository, or another
-    commit.
+    commit than the one that is checked out.
+
+    `facts`: of the commit.
     """
     root = local_path_of(remotes.parse(registered.repository.remote_url))
-    if root is None or not (root / ".git").exists() or commit != registered.default_head.commit:
+    if root is None or not (root / ".git").exists() or commit != registered.remote_head:
         return None
-    return compare_working_directory(root, registered.default_head.entries, registered.facts.ignore)
+    head = registered.default_head
+    listing = head if commit == head.commit else list_commit(registered.git, commit)
+    return compare_working_directory(root, listing.entries, facts.ignore)

@@ -157,7 +157,7 @@ def run_url(
         policy = services.policies.container.container
         left_out = uncommitted.count if uncommitted and not uncommitted.included else 0
         find_advice = partial(advise, services, repository.id, found.facts, profile, left_out)
-        wanted = _choose_checks(updated, found, profile, check_ids, options)
+        wanted = _choose_checks(services, updated, found, profile, check_ids, options)
         checks = order_checks(profile, wanted, policy, find_advice) if wanted or not profile.checks else ()
         pull_request = _describe_pull_request(updated.git, ref, found.commit)
         tree = TreeSource(repository.id, found.git, found.tree, found.commit, found.base_tree)
@@ -202,12 +202,17 @@ def _find_named_profile(services: Services, repo_id: str, found: _Verified, chos
 
 
 def _choose_checks(
-    updated: UpdatedRepository, found: _Verified, profile: Profile, check_ids: Sequence[str], options: VerifyOptions
+    services: Services,
+    updated: UpdatedRepository,
+    found: _Verified,
+    profile: Profile,
+    check_ids: Sequence[str],
+    options: VerifyOptions,
 ) -> Sequence[str]:
     """The ids of the checks to run: those that the caller names, else all, of what changed if the caller asks so."""
     if options.changed_since is None:
         return check_ids or [check.id for check in profile.checks]
-    commits = (updated.find_commit(options.changed_since), found.commit)
+    commits = (clone.find_or_fetch_commit(services, updated, options.changed_since), found.commit)
     changed = changed_parts.find_changed_checks(
         profile, changed_parts.list_changed_paths(found.git, commits, found.tree)
     )
@@ -237,7 +242,7 @@ def _open_source(
             yield _Verified(built.git, commit, built.tree, tree, built.facts, built.changes)
     else:
         facts = _load_facts(services, updated, commit, chosen)
-        uncommitted = working_directories.find_uncommitted_changes(services.remotes, updated, commit)
+        uncommitted = working_directories.find_uncommitted_changes(services.remotes, updated, commit, facts)
         yield _Verified(updated.git, commit, tree, tree, facts, uncommitted)
 
 

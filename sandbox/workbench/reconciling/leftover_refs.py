@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
 from sandbox.git import objects, refs
-from sandbox.git.cache_clones import open_cache
+from sandbox.git.cache_clones import open_cache, read_last_fetch_time
 from sandbox.git.maintenance import request_repack
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import REQUEST_REFS
@@ -17,6 +20,7 @@ from sandbox.models import LeftoverAction, Task, TaskStatus
 from sandbox.store.home import Home
 from sandbox.store.records import find_task, list_repositories, list_tasks, not_found_error
 from sandbox.workbench.controller.policies_in_force import Policies
+from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, is_task_id, list_folder
 from sandbox.workbench.tasks.branch_names import PREFIX, find_ids, read_owner
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from sandbox.config import Settings
 
 _KEPT_REFS = "refs/sandbox/"
+_STILL_CLONING_S = 3600.0
 _FORMAT = "%(objectname) %(refname)"
 
 
@@ -32,7 +37,7 @@ def find_refs(reconciler: Reconciler) -> Iterator[Finding]:
     """Refs of tasks in the cache clones that differ from the task records, and clones without a repository."""
     services = reconciler.services
     registered = list_repositories(services.home)
-    yield from _find_unregistered(services.home, {repository.id for repository in registered})
+    yield from _find_unregistered(reconciler, {repository.id for repository in registered})
     for repository in registered:
         try:
             git = open_cache(services.home.clone(repository.id), services.settings.git.executable)
@@ -45,12 +50,44 @@ def find_refs(reconciler: Reconciler) -> Iterator[Finding]:
         yield from _find_unfinished_commits(services.home, repository.id, git, tips)
 
 
-def _find_unregistered(home: Home, registered: set[str]) -> Iterator[Finding]:
-    """Clones that are not registered. They are only reported: the registry may be damaged, and tasks may need them."""
-    for path in list_folder(home.clone("any").parent):
-        if path.name not in registered and not path.name.startswith("."):
+def _find_unregistered(reconciler: Reconciler, registered: set[str]) -> Iterator[Finding]:
+    """Clones that are not registered. One with refs of tasks is only reported: the registry may be damaged. Another one
+    is what a clone that failed has left; in its first hour it may be one that goes on.
+    """
+    services = reconciler.services
+    for path in list_folder(services.home.clone("any").parent):
+        if path.name in registered or path.name.startswith("."):
+            continue
+        if _is_old(path) and _has_no_work(services, path):
+            remedy = partial(_remove_unregistered, services, path)
+            yield Finding("clone", path.name, remedy, locks=(f"repository-{path.name}",), note="never registered")
+        else:
             note = f"no repository is registered for it; `sandbox repo remove {path.name}` deletes it"
             yield Finding("clone", path.name, note=note)
+
+
+def _is_old(clone: Path) -> bool:
+    began = read_last_fetch_time(clone)
+    return began is not None and time.time() - began > _STILL_CLONING_S
+
+
+def _has_no_work(services: Services, clone: Path) -> bool:
+    """Whether a clone has no ref of a task, and no worktree is based on it. False if that is unknown."""
+    if list_folder(services.home.repositories / "worktrees" / clone.name):
+        return False
+    git = Git(clone, services.settings.git.executable)
+    listed = git.attempt("for-each-ref", "--count=1", PREFIX, _KEPT_REFS)
+    return listed.code == 0 and not listed.stdout.strip()
+
+
+def _remove_unregistered(services: Services, clone: Path) -> str | None:
+    """Under the lock of the repository."""
+    if clone.name in {repository.id for repository in list_repositories(services.home)}:
+        return None
+    if not (_is_old(clone) and _has_no_work(services, clone)):
+        return None
+    remove_tree(clone)
+    return ""
 
 
 def _find_orphans(home: Home, policies: Policies, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.checkout import remove_tree
 from sandbox.git.cache_clones import (
     is_clone_of_other_remote,
     is_intact,
@@ -28,6 +29,7 @@ from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import PullRequestRef, fetch_pull_request, parse_pull_request_ref
 from sandbox.git.refs import resolve_ref
+from sandbox.git.tracking_refs import fetch_tracked_commit
 from sandbox.git.transport import RemoteAccess, RemoteHead, fetch_blobs
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ChosenSettings, CloneResult, FetchResult, Repository
@@ -131,11 +133,12 @@ def update_cache(
     def transfer(access: RemoteAccess) -> RemoteHead:
         return refresh(path, access, wanted_since, partial=partial, only_if_changed=only_if_changed)
 
-    with services.home.locked(f"repository-{repo_id}"):
-        head = run_transfer(services, remote, transfer)
-    git = open_cache(path, services.settings.git.executable)
-    stored = _find_stored_head(services, git, head) if only_stored else None
-    listing, facts = stored or _read_head(services, remote, git, head)
+    with _remove_failed_clone(services.home, repo_id):
+        with services.home.locked(f"repository-{repo_id}"):
+            head = run_transfer(services, remote, transfer)
+        git = open_cache(path, services.settings.git.executable)
+        stored = _find_stored_head(services, git, head) if only_stored else None
+        listing, facts = stored or _read_head(services, remote, git, head)
     known = next((r for r in list_repositories(services.home) if r.id == repo_id), None)
     chosen = read_settings(services.home, services.policies, repo_id)
     chosen = complete_settings(services.home, services.policies, repo_id, facts, chosen)
@@ -156,6 +159,25 @@ def update_cache(
     if repository != known:
         repository = save_repository(services.home, repository)
     return UpdatedRepository(repository, git, listing, head.commit, facts)
+
+
+@contextmanager
+def _remove_failed_clone(home: Home, repo_id: str) -> Iterator[None]:
+    """If the body fails, the clone that it made is removed, with what a repair set aside: no repository is registered
+    for it, and a repeated command would leave another one.
+    """
+    folder = home.clone(repo_id).parent
+    before = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    try:
+        yield
+    except SandboxError:
+        if repo_id not in before:
+            with home.locked(f"repository-{repo_id}"):
+                if all(repository.id != repo_id for repository in list_repositories(home)):
+                    for path in (home.clone(repo_id), *folder.glob(f".{repo_id}.corrupt-*")):
+                        if path.name not in before and path.is_dir():
+                            remove_tree(path)
+        raise
 
 
 def _find_stored_head(services: Services, git: Git, head: RemoteHead) -> tuple[CommitListing, BaseFacts] | None:
@@ -243,7 +265,28 @@ def _fetch(services: Services, url: str, ref: str, subpath: str | None) -> Fetch
 def fetch_commit(services: Services, updated: UpdatedRepository, ref: str) -> str:
     """As `UpdatedRepository.find_commit`; a pull request (`pr/7`) is fetched first. Raises: also network errors."""
     wanted = find_pull_request_ref(updated.git, ref)
-    return fetch_request(services, updated.repository, updated.git, wanted) if wanted else updated.find_commit(ref)
+    if wanted:
+        return fetch_request(services, updated.repository, updated.git, wanted)
+    return find_or_fetch_commit(services, updated, ref)
+
+
+def find_or_fetch_commit(services: Services, updated: UpdatedRepository, ref: str) -> str:
+    """As `UpdatedRepository.find_commit`; for a directory also a remote-tracking branch, or a commit that one leads to.
+    These are fetched. Raises: as `fetch_tracked_commit`.
+    """
+    remote = services.remotes.parse(updated.repository.remote_url)
+    try:
+        return updated.find_commit(ref)
+    except SandboxError as error:
+        if error.code is not ErrorCode.NOT_FOUND or ref == "HEAD" or local_path_of(remote) is None:
+            raise
+        unknown = error
+
+    def transfer(access: RemoteAccess) -> str:
+        return fetch_tracked_commit(updated.git, access, ref, lambda: updated.find_commit(ref), unknown)
+
+    with services.home.locked(f"repository-{updated.repository.id}"):
+        return run_transfer(services, remote, transfer)
 
 
 def find_pull_request_ref(git: Git, ref: str) -> PullRequestRef | None:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,14 @@ import yaml
 
 from sandbox.cli.run import run as run_command
 
-CI = Path(__file__).parents[3] / "ci"
+ROOT = Path(__file__).parents[3]
+CI = ROOT / "ci"
+PIP = """#!/bin/sh
+case "$2" in
+venv) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+*) for word in "$@"; do printf '%s\\0' "$word"; done >"$RECORD" ;;
+esac
+"""
 RECORDER = """#!/bin/sh
 { for word in "$@"; do printf '%s\\0' "$word"; done; } >"$RECORD"
 env >"$RECORD.env"
@@ -101,7 +109,7 @@ def run_action(runner: Runner, inputs: dict[str, str]) -> list[str]:
 
 def run_component(runner: Runner, inputs: dict[str, str]) -> list[str]:
     job = component(inputs)[1]["space-sandbox"]
-    env = {**job["variables"], "CI_PROJECT_DIR": "a source", "VERSION": "none"}
+    env = {**job["variables"], "CI_PROJECT_DIR": "a source", "PACKAGE": "none"}
     return runner.run(["sh", "-ec"], "\n".join(job["script"]), env)
 
 
@@ -122,3 +130,71 @@ def test_an_input_is_data_for_the_shell(run: Any, runner: Runner) -> None:
     words = run(runner, {"subpath": EVIL, "changed-since": EVIL})
     assert words.count(EVIL) == 2
     assert runner.variable("SANDBOX_CACHE_URL") is None
+
+
+def test_the_action_installs_the_repository_that_it_is_in(runner: Runner) -> None:
+    installed = install_by_action(runner, {})
+    place = installed.removesuffix("[fsspec]")
+    assert installed != place
+    assert tomllib.loads((Path(place) / "pyproject.toml").read_text())["project"]["name"] == "space-sandbox"
+    assert (runner.root / "path").read_text() == f"{runner.root}/temp/space-sandbox-venv/bin\n"
+    named = "space-sandbox[fsspec] @ git+https://example.invalid/o/space-sandbox@v1"
+    assert install_by_action(runner, {"package": named}) == named
+    assert install_by_action(runner, {"package": EVIL}) == EVIL
+
+
+def install_by_action(runner: Runner, inputs: dict[str, str]) -> str:
+    """What pip is asked for."""
+    (runner.root / "bin" / "python3").write_text(PIP)
+    (runner.root / "bin" / "python3").chmod(0o755)
+    (runner.root / "path").unlink(missing_ok=True)
+    step = action()["runs"]["steps"][0]
+    assert step["if"] == "${{ inputs.package != 'none' }}"
+    assert "${{" not in step["run"]
+    contexts = {"inputs.package": inputs.get("package", ""), "runner.temp": f"{runner.root}/temp"}
+    contexts["github.action_path"] = str(CI / "github")
+    env = {
+        name: re.sub(r"\$\{\{ ([a-z_.]+) \}\}", lambda found: contexts[found[1]], text)
+        for name, text in step["env"].items()
+    }
+    env["GITHUB_PATH"] = str(runner.root / "path")
+    words = runner.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"], step["run"], env)
+    assert words[:-1] == ["-m", "pip", "install", "--quiet", "--"]
+    return words[-1]
+
+
+def test_the_component_installs_what_it_is_told(runner: Runner) -> None:
+    """There is no default that would work: no index has a release."""
+    spec, job = component({"package": "a package"})
+    assert "default" not in spec["spec"]["inputs"]["package"]
+    (runner.root / "bin" / "python3").write_text(PIP)
+    (runner.root / "bin" / "python3").chmod(0o755)
+    (first, *_) = job["space-sandbox"]["script"]
+    for package in ("space-sandbox[fsspec] @ git+https://example.invalid/o/s@v1", EVIL):
+        words = runner.run(["sh", "-ec"], first, {"PACKAGE": package})
+        assert words == ["-m", "pip", "install", "--quiet", "--", package]
+
+
+def test_no_template_asks_an_index_for_a_package_that_it_does_not_have() -> None:
+    """Until `docs/install.md` names a release."""
+    assert "There is no release on a package index yet" in (ROOT / "docs" / "install.md").read_text()
+    texts = [path.read_text() for path in CI.rglob("*.yml")]
+    assert len(texts) == 2
+    assert not [line for text in texts for line in text.splitlines() if re.search(r"install.*space-sandbox\[", line)]
+
+
+def test_the_recipes_of_the_docs_have_inputs_of_the_templates_and_the_history_that_they_need() -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "ci.md").read_text(), re.MULTILINE | re.DOTALL)
+    checkout, ours = yaml.safe_load(next(block for block in blocks if "ci/github" in block))
+    assert ours["with"].keys() <= action()["inputs"].keys()
+    assert "changed-since" in ours["with"]
+    assert checkout["with"]["fetch-depth"] == 0
+    (included,) = yaml.safe_load(next(block for block in blocks if "ci/gitlab" in block))["include"]
+    spec, job = component(included["inputs"])
+    known = spec["spec"]["inputs"]
+    assert included["inputs"].keys() <= known.keys()
+    assert {name for name, given in known.items() if "default" not in given} <= included["inputs"].keys()
+    assert (ROOT / included["file"].lstrip("/")).is_file()
+    variables = job["space-sandbox"]["variables"]
+    assert variables["GIT_DEPTH"] == "0"
+    assert variables["CHANGED_SINCE"] == included["inputs"]["changed-since"]

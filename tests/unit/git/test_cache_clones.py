@@ -234,13 +234,12 @@ def test_an_unknown_ref_is_answered_with_the_names_there_are(
     assert caught.value.details.endswith(", ...")
 
 
-def test_a_head_on_no_branch_says_so(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
+def test_a_head_on_no_branch_is_its_commit(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
     upstream.git("checkout", "--quiet", "--detach")
     upstream.git("branch", "-D", "main")
-    upstream.commit()
-    with refused(ErrorCode.NOT_FOUND) as caught:
-        refresh(cache, access)
-    assert "has no branch" in caught.value.brief
+    lost = upstream.commit()
+    assert refresh(cache, access) == RemoteHead("HEAD", lost)
+    assert resolve_commit(open_cache(cache), "HEAD", "HEAD") == lost
 
 
 def test_opening_a_missing_cache_is_not_found(cache: Path) -> None:

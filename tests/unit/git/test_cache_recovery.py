@@ -77,9 +77,9 @@ def test_many_who_wish_at_once_fetch_at_most_twice(
     wishes = [time.time() for _ in range(20)]
     fetches: list[Path] = []
 
-    def counted(git: Git, reach: RemoteAccess, *, partial: bool) -> str:
+    def counted(git: Git, reach: RemoteAccess, **options: bool) -> str:
         fetches.append(git.git_dir)
-        return fetch(git, reach, partial=partial)
+        return fetch(git, reach, **options)
 
     monkeypatch.setattr(transport, "fetch", counted)
 

@@ -19,7 +19,7 @@ from sandbox.models import ChangeKind, UncommittedChanges
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks.uncommitted import find_uncommitted_changes
 from sandbox.workbench.repositories.clone import update_cache
-from sandbox.workbench.repositories.commit_facts import list_commit
+from sandbox.workbench.repositories.commit_facts import list_commit, load_facts
 from sandbox.workspaces.base_facts import gather_facts
 from sandbox.workspaces.working_directory import MAX_NAMED, compare_working_directory
 from tests.unit.conftest import Upstream, initialised
@@ -230,13 +230,19 @@ def test_a_clean_submodule_is_no_change(project: Upstream, cached: Cached, tmp_p
     assert compare(project, git) == UncommittedChanges(count=0, changes=(), complete=True)
 
 
-@pytest.mark.parametrize("where", ["checked out", "bare", "another branch"])
+@pytest.mark.parametrize("where", ["checked out", "detached", "without a branch", "bare", "another branch"])
 def test_only_the_commit_that_is_checked_out_is_compared(tmp_path: Path, project: Upstream, where: str) -> None:
     project.git("branch", "other")
     project.write("b", b"")
     project.commit()
-    project.write("a.txt", b"ONE\n")
     place = project.root
+    if where in {"detached", "without a branch"}:
+        project.git("checkout", "--quiet", "--detach")
+        project.write("c", b"")
+        project.commit()
+    if where == "without a branch":
+        project.git("branch", "--quiet", "-D", "main", "other")
+    project.write("a.txt", b"ONE\n")
     if where == "bare":
         place = tmp_path / "bare.git"
         project.git("clone", "-q", "--bare", ".", str(place))
@@ -244,10 +250,11 @@ def test_only_the_commit_that_is_checked_out_is_compared(tmp_path: Path, project
     with Workbench(tmp_path / "home", environ=environ, allow_file=True) as workbench:
         services = workbench._services
         found = update_cache(services, str(place))
-        commit = resolve_commit(found.git, "other" if where == "another branch" else "HEAD", "main")
-        answer = find_uncommitted_changes(services.remotes, found, commit)
+        commit = found.find_commit("other" if where == "another branch" else "HEAD")
+        facts = load_facts(services.home, services.policies, found.repository.id, found.git, commit)
+        answer = find_uncommitted_changes(services.remotes, found, commit, facts)
 
-    assert (answer is not None) == (where == "checked out")
+    assert (answer is None) == (where in {"bare", "another branch"})
     assert answer is None or [c.path for c in answer.changes] == ["a.txt"]
 
 
