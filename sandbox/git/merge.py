@@ -110,7 +110,7 @@ def find_merge_base(git: Git, ours: str, theirs: str) -> str:
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"Commits {ours[:12]} and {theirs[:12]} have no common history",
-            hint="`sandbox task checkout` moves a task without commits of its own tthere.",
+            hint="`sandbox task checkout` moves a task without commits of its own there.",
         )
     if commit not in {ours, theirs}:
         require_whole_history(git, ours, theirs, f"^{commit}")

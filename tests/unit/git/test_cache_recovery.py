@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_many_who_wish_at_once_fetch_at_most_twice(
     wishes = [time.time() for _ in range(20)]
     fetches: list[Path] = []
 
-    def counted(git: Git, reach: RemoteAccess, **options: bool) -> str:
+    def counted(git: Git, reach: RemoteAccess, **options: Any) -> str:
         fetches.append(git.git_dir)
         return fetch(git, reach, **options)
 
