@@ -20,7 +20,6 @@ from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, tree_of
 from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
 from sandbox.git.refs import require_ref_name, resolve_ref, resolve_ref_to_commit
-from sandbox.git.shallow import is_shallow
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
@@ -29,11 +28,12 @@ from sandbox.private_folders import make_private
 
 if TYPE_CHECKING:
     from sandbox.git import partial as partial_clones
-    from sandbox.git import transport
+    from sandbox.git import shallow, transport
     from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs
     from sandbox.remotes import Remote
 else:  # loaded at first use (docs/adr/0080)
     partial_clones = LazyModule("sandbox.git.partial")
+    shallow = LazyModule("sandbox.git.shallow")
     transport = LazyModule("sandbox.git.transport")
 
 _log = logging.getLogger(__name__)
@@ -232,7 +232,7 @@ def _copy_refs(old: Git, new: Git, names: Sequence[str]) -> None:
         with TRANSFER_BUDGET.reserve(limits.memory_bytes, LOCAL_DEADLINE_S):
             moved = new.attempt(
                 "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
-                *(("--update-shallow",) if is_shallow(old.git_dir) else ()), "--",
+                *(("--update-shallow",) if shallow.is_shallow(old.git_dir) else ()), "--",
                 f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file", limits=limits),
             )  # fmt: skip
         if moved.code != 0:
@@ -290,7 +290,7 @@ def _ask_remote(git: Git, access: RemoteAccess, *, compare: bool) -> _RemoteAnsw
 def _find_unchanged_head(git: Git, remote: RemoteRefs) -> RemoteHead | None:
     """The remote's head if it names a branch, and the clone has exactly the branches and tags of the remote."""
     branch_commit = remote.refs.get(f"refs/heads/{remote.head.branch}")
-    if branch_commit is None or is_shallow(git.git_dir) or _read_fetched_refs(git) != remote.refs:
+    if branch_commit is None or shallow.is_shallow(git.git_dir) or _read_fetched_refs(git) != remote.refs:
         return None
     return replace(remote.head, branch_commit=branch_commit)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.diff import blob_sizes, diff_trees
@@ -21,7 +22,12 @@ from sandbox.git.memory_limits import LARGE
 from sandbox.git.new_commits import as_environment, build_tree, commit_tree
 from sandbox.git.objects import EMPTY_TREES, is_object_id
 from sandbox.git.process import Git
-from sandbox.git.shallow import is_shallow, require_whole_history, shallow_error
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from sandbox.git import shallow
+else:  # loaded at first use (docs/adr/0080)
+    shallow = LazyModule("sandbox.git.shallow")
 
 _WHO = {f"GIT_{who}_{field}": value for who in ("AUTHOR", "COMMITTER") for field, value in (
     ("NAME", "sandbox"), ("EMAIL", "sandbox@localhost"), ("DATE", "@0 +0000"))}  # fmt: skip
@@ -102,18 +108,18 @@ def find_merge_base(git: Git, ours: str, theirs: str) -> str:
     found = git.attempt("merge-base", ours, theirs)
     commit = found.stdout.decode().strip()
     if found.code != 0 or not is_object_id(commit):
-        if is_shallow(git.git_dir):
+        if shallow.is_shallow(git.git_dir):
             brief = (
                 f"The checkout is shallow: it does not show what commits {ours[:12]} and {theirs[:12]} have in common"
             )
-            raise shallow_error(brief)
+            raise shallow.shallow_error(brief)
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"Commits {ours[:12]} and {theirs[:12]} have no common history",
             hint="`sandbox task checkout` moves a task without commits of its own there.",
         )
     if commit not in {ours, theirs}:
-        require_whole_history(git, ours, theirs, f"^{commit}")
+        shallow.require_whole_history(git, ours, theirs, f"^{commit}")
     return commit
 
 
