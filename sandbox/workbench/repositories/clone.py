@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
@@ -29,9 +29,9 @@ from sandbox.git.partial import materialize as fetch_remaining
 from sandbox.git.process import Git
 from sandbox.git.pull_request_refs import PullRequestRef, fetch_pull_request, parse_pull_request_ref
 from sandbox.git.refs import resolve_ref
-from sandbox.git.tracking_refs import fetch_tracked_commit
 from sandbox.git.transport import RemoteAccess, RemoteHead, fetch_blobs
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
 from sandbox.models import ChosenSettings, CloneResult, FetchResult, Repository
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.remotes import Remote
@@ -56,6 +56,11 @@ from sandbox.workbench.repositories.seen_facts import advise
 from sandbox.workbench.repositories.tree_description import describe_tree
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.pristine import ensure_pristine
+
+if TYPE_CHECKING:
+    from sandbox.git import tracking_refs
+else:  # loaded for a ref that is unknown (docs/adr/0080)
+    tracking_refs = LazyModule("sandbox.git.tracking_refs")
 
 _ResultT = TypeVar("_ResultT")
 
@@ -283,7 +288,7 @@ def find_or_fetch_commit(services: Services, updated: UpdatedRepository, ref: st
         unknown = error
 
     def transfer(access: RemoteAccess) -> str:
-        return fetch_tracked_commit(updated.git, access, ref, lambda: updated.find_commit(ref), unknown)
+        return tracking_refs.fetch_tracked_commit(updated.git, access, ref, lambda: updated.find_commit(ref), unknown)
 
     with services.home.locked(f"repository-{updated.repository.id}"):
         return run_transfer(services, remote, transfer)
