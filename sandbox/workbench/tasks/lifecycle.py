@@ -51,13 +51,12 @@ from sandbox.workbench.tasks.worktrees import (
     unmount_worktree,
 )
 from sandbox.workspaces.base_facts import BaseFacts
-from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.changes import Changes, require_no_unsaved_work
 from sandbox.workspaces.comparison_limits import ComparisonLimits, compare_within_memory
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, WorktreePaths
 from sandbox.workspaces.layout_choice import layout_of
 from sandbox.workspaces.restore import RestoreSource, restore_tree
-from sandbox.workspaces.unsaved_work import require_no_unsaved_work
 
 if TYPE_CHECKING:
     from sandbox.git import cache_clones
