@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import dropwhile
 
@@ -37,6 +37,12 @@ NESTED_NAMED = 100
 _TOO_MUCH_HINT = (
     "Remove build output from the worktree, or add it to the repository's ignore rules. `sandbox task clean TASK "
     "--without PATH` leaves out a new directory."
+)
+
+_NAMED = 10
+_LEFT_OUT_HINT = (
+    "No commit can hold some of these names. Copy their files elsewhere, or remove a nested `.git`: the files beside "
+    "and below it are then ordinary new ones."
 )
 
 
@@ -75,6 +81,34 @@ class Changes:
         sizes = {e.oid: e.size for e in self.before.values() if e.size is not None}
         new = {change.content.oid: change.content.size for change in self.tree if change.content is not None}
         return DiffOutline(changes, {**sizes, **new})
+
+
+def require_no_unsaved_work(name: str, changes: Changes, *, save_hint: str, delete_hint: str) -> None:
+    """Refuse to delete the worktree `name`. `save_hint`: how changes are saved. `delete_hint`: how all is deleted.
+
+    Raises: `dirty_workspace`, which names the changes and what a commit leaves out.
+    """
+    if changes.is_clean:
+        return
+    left_out = describe_left_out(changes)
+    raise SandboxError(
+        ErrorCode.DIRTY_WORKSPACE,
+        f"{name} has {'uncommitted changes' if changes.tree else 'files that no commit can hold'}",
+        details="; ".join(filter(None, (", ".join(c.path for c in changes.shown[:_NAMED]), left_out))),
+        hint=" ".join((*([_LEFT_OUT_HINT] if left_out else []), *([save_hint] if changes.tree else []), delete_hint)),
+    )
+
+
+def describe_left_out(changes: Changes) -> str:
+    """What a commit of these changes leaves out, and a deletion would lose; empty if there is none."""
+    if not changes.unsaved:
+        return ""
+    return f"no commit can hold {_join_names(changes.unsaved, len(changes.unsaved) + changes.unnamed_files)}"
+
+
+def _join_names(names: Sequence[str], count: int) -> str:
+    named = ", ".join(names[:_NAMED])
+    return f"{named} and {count - _NAMED} more" if count > _NAMED else named
 
 
 def _as_raw_change(change: TreeChange, before: TreeEntry | None) -> RawChange:

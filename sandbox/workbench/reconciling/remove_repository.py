@@ -31,7 +31,7 @@ from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.tasks.lifecycle import EDIT_WAIT_S, close_task, compare_task
 from sandbox.workbench.tasks.only_copies import find_only_copies
 from sandbox.workbench.tasks.worktrees import locate_worktree, remove_worktree
-from sandbox.workspaces.unsaved_work import describe_left_out
+from sandbox.workspaces.changes import describe_left_out
 
 _UNCOMMITTED = "uncommitted changes"
 

@@ -22,8 +22,7 @@ from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head,
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree, replace_worktree
-from sandbox.workspaces.changes import Changes
-from sandbox.workspaces.unsaved_work import describe_left_out
+from sandbox.workspaces.changes import Changes, describe_left_out
 
 _NESTED_HINT = (
     "--without PATH deletes a new file or directory. If you remove the nested `.git`, the files are changes, which a "

@@ -44,7 +44,7 @@ from sandbox.workbench.repositories.commit_facts import load_base
 from sandbox.workbench.tasks.repository_hints import HINT_FORMAT, parse_repository_hint
 from sandbox.workbench.tasks.status import clean_message, require_sources
 from sandbox.workspaces.acquired import AcquiredWorkspace, AcquiredWorkspaces
-from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.changes import Changes, require_no_unsaved_work
 from sandbox.workspaces.comparison_limits import ComparisonLimits, compare_within_memory
 from sandbox.workspaces.folder_workspace import FolderWorkspace, OwnFolder
 from sandbox.workspaces.full_checkout import PlainLayout
@@ -53,7 +53,6 @@ from sandbox.workspaces.local_workspaces import describe
 from sandbox.workspaces.operator_hooks import run_hook
 from sandbox.workspaces.restore import RestoreSource, restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
-from sandbox.workspaces.unsaved_work import require_no_unsaved_work
 from sandbox.workspaces.workspace import PRISTINE
 
 _SNAPSHOTS = "refs/sandbox/snapshots/"

@@ -51,7 +51,7 @@ from sandbox.workbench.tasks.worktrees import (
     unmount_worktree,
 )
 from sandbox.workspaces.base_facts import BaseFacts
-from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.changes import Changes, require_no_unsaved_work
 from sandbox.workspaces.comparison_limits import ComparisonLimits, compare_within_memory
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, WorktreePaths

@@ -33,7 +33,7 @@ from sandbox.workbench.controller.registered_repositories import RegisteredRepos
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, lock_task, require_approved_tree
 from sandbox.workbench.tasks.worktrees import require_writable_disk
-from sandbox.workspaces.changes import Changes
+from sandbox.workspaces.changes import Changes, describe_left_out
 from sandbox.workspaces.renames import merge_exact_renames
 
 if TYPE_CHECKING:
