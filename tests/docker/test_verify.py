@@ -407,9 +407,7 @@ def test_a_check_and_a_cached_verdict_load_no_sdk(bench: Bench) -> None:
     assert cached.stdout.count("cached") == 2
     assert (cached.code, fresh.code, warm.code) == (0, 0, 0)
     assert check_budget(cached, Budget(CLICK | MODELS, 268)) == ""
-    warmed = Budget(
-        CLICK | MODELS | LOCKS | {"defusedxml"}, 270
-    )  # usage over time, results of tests, images
+    warmed = Budget(CLICK | MODELS | LOCKS | {"defusedxml"}, 270)  # usage over time, results of tests, images
     assert check_budget(warm, warmed) == ""
     assert check_budget(fresh, Budget(warm.libraries | {"tenacity"}, 270)) == ""
 

@@ -63,11 +63,9 @@ if TYPE_CHECKING:
     from sandbox.workbench.repositories import clone, commit_facts, known_rules, repository_settings
     from sandbox.workbench.repositories import lfs as lfs_files
     from sandbox.workbench.tasks import busy_task, killed_starts, spare_tasks, tree_tasks
-    from sandbox.workspaces import unsaved_work
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     busy_task = LazyModule("sandbox.workbench.tasks.busy_task")
-    unsaved_work = LazyModule("sandbox.workspaces.unsaved_work")
     killed_starts = LazyModule("sandbox.workbench.tasks.killed_starts")
     spare_tasks = LazyModule("sandbox.workbench.tasks.spare_tasks")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
@@ -491,7 +489,7 @@ _CLOSED_HINT = (
 def _require_no_changes(services: Services, task: Task) -> None:
     is_closed = task.status is TaskStatus.CLOSED
     with compare_task(services, task, reads_all=True) as opened:
-        unsaved_work.require_no_unsaved_work(
+        require_no_unsaved_work(
             task.id,
             opened.changes,
             save_hint=_CLOSED_HINT.format(task.id) if is_closed else "Commit them.",

@@ -42,11 +42,9 @@ if TYPE_CHECKING:
     from sandbox.store import stop_requests
     from sandbox.workbench.controller import commit_identity
     from sandbox.workbench.tasks import impact
-    from sandbox.workspaces import unsaved_work
 else:  # loaded at first use (docs/adr/0080)
     stop_requests = LazyModule("sandbox.store.stop_requests")
     impact = LazyModule("sandbox.workbench.tasks.impact")
-    unsaved_work = LazyModule("sandbox.workspaces.unsaved_work")
     commit_policies = LazyModule("sandbox.policy.commit")
     commit_identity = LazyModule("sandbox.workbench.controller.commit_identity")
 
@@ -199,7 +197,7 @@ def commit_task(
             raise SandboxError(
                 ErrorCode.NOTHING_TO_COMMIT,
                 "The worktree has no changes",
-                details=unsaved_work.describe_left_out(opened.changes),
+                details=describe_left_out(opened.changes),
                 hint="Edit a file before you commit.",
             )
         shown = _list_changes(opened)
@@ -217,7 +215,7 @@ def commit_task(
             update["status"] = TaskStatus.COMMITTED
         save_task(services.home, task.model_copy(update=update))
         said = impact.describe_changes(services, task, shown)
-        note = "; ".join(filter(None, (who.note, unsaved_work.describe_left_out(opened.changes)))) or None
+        note = "; ".join(filter(None, (who.note, describe_left_out(opened.changes)))) or None
         return CommitResult(
             commit=stored.commit, tree=stored.tree, files=shown, author=str(who.author), note=note, impact=said
         )
