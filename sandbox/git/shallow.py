@@ -18,6 +18,9 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.process import Git
 
 FILE = "shallow"
+_KNOWN_FILE = "sandbox-known-history"
+"""Commits of which the clone has the parents, while a fetch may say that it has not."""
+
 CI_HINT = 'In CI: `fetch-depth: 0` of actions/checkout, or the variable `GIT_DEPTH: "0"` of GitLab.'
 CUT_HINT = f"Fetch the whole history: `git fetch --unshallow` in the checkout, then repeat. {CI_HINT}"
 _LINE = re.compile(r"^[0-9a-f]{40}(?:[0-9a-f]{24})?$")
@@ -30,8 +33,12 @@ def is_shallow(git_dir: Path) -> bool:
 
 def read_boundary(git_dir: Path) -> frozenset[str]:
     """The commits where the history of a git directory of ours ends."""
+    return _read_lines(git_dir / FILE)
+
+
+def _read_lines(path: Path) -> frozenset[str]:
     try:
-        lines = (git_dir / FILE).read_text(encoding="ascii").split("\n")
+        lines = path.read_text(encoding="ascii").split("\n")
     except FileNotFoundError:
         return frozenset()
     return frozenset(filter(_LINE.match, lines))
@@ -40,15 +47,28 @@ def read_boundary(git_dir: Path) -> frozenset[str]:
 @contextmanager
 def keep_known_history(git: Git, offered: Iterable[str]) -> Iterator[None]:
     """While the body fetches from a repository with the boundary `offered`, no history that the clone has gets shorter.
-    The caller holds the repository's lock.
+    The caller holds the repository's lock. What is known is noted first: after a kill the next fetch finishes the work.
     """
+    note = git.git_dir / _KNOWN_FILE
+    _forget_boundary(git.git_dir, _read_lines(note))
     known = _find_reachable(git, sorted(frozenset(offered) - read_boundary(git.git_dir)))
+    if known:
+        _write_lines(note, known)
     try:
         yield
     finally:
-        boundary = read_boundary(git.git_dir)
-        if known & boundary:
-            _write_boundary(git.git_dir, boundary - known)
+        _forget_boundary(git.git_dir, known)
+        note.unlink(missing_ok=True)
+
+
+def _forget_boundary(git_dir: Path, known: frozenset[str]) -> None:
+    boundary = read_boundary(git_dir)
+    if not known & boundary:
+        return
+    if boundary <= known:
+        (git_dir / FILE).unlink(missing_ok=True)
+    else:
+        _write_lines(git_dir / FILE, boundary - known)
 
 
 def _find_reachable(git: Git, commits: Sequence[str]) -> frozenset[str]:
@@ -67,14 +87,11 @@ def _find_reachable(git: Git, commits: Sequence[str]) -> frozenset[str]:
     return reached
 
 
-def _write_boundary(git_dir: Path, boundary: frozenset[str]) -> None:
-    if not boundary:
-        (git_dir / FILE).unlink(missing_ok=True)
-        return
-    beside = git_dir / f"{FILE}.new"
-    beside.write_text("".join(f"{oid}\n" for oid in sorted(boundary)), encoding="ascii")
+def _write_lines(path: Path, oids: Iterable[str]) -> None:
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text("".join(f"{oid}\n" for oid in sorted(oids)), encoding="ascii")
     beside.chmod(0o644)
-    beside.replace(git_dir / FILE)
+    beside.replace(path)
 
 
 def require_whole_history(git: Git, *revisions: str) -> None:

@@ -86,8 +86,11 @@ class ObservedRequest:
 
     def ask_to_stop(self, reason: str = "") -> None:
         """Create the stop file, with the reason. Calling it twice is the same as once."""
-        with suppress(FileExistsError), _stop_path(self.path).open("x", encoding="utf-8") as file:
-            file.write(reason)
+        path = _stop_path(self.path)
+        with suppress(FileExistsError):
+            path.touch(exist_ok=False)
+            with suppress(OSError):  # on a full disk: the file stops it, also without a reason
+                path.write_text(reason, encoding="utf-8")
 
     def is_over(self) -> bool:
         """Whether the request has ended or its process has died."""

@@ -58,7 +58,7 @@ class Changes:
     nested_files: int = 0
     """The number of new files beside or below a nested `.git`. `rejected` has the first `NESTED_NAMED` of them."""
     unsaved: tuple[str, ...] = ()
-    """The names in `rejected` that exist only here: not those in submodules, nor temporary files of our own."""
+    """The names in `rejected` that exist only here: not ignored ones, those in submodules, nor our temporary files."""
 
     @property
     def is_clean(self) -> bool:
@@ -156,6 +156,8 @@ class Comparison:
         self._name_bytes = 0
         self._changes: list[tuple[TreeChange, Change]] = []
         self._rejected: list[bytes] = []
+        self._ignored = set[bytes]()
+        """Of those that were rejected, such as a pipe that a server leaves."""
         self._nested_files = 0
         self.equal_files: dict[bytes, bytes] = {}
         """Files that are equal to the tree, with their stamp at the time of reading."""
@@ -165,6 +167,10 @@ class Comparison:
         for entry in entries:
             if entry.kind is EntryKind.REJECTED and entry.path != b".git":
                 self._reject(entry.path)
+                if not is_dotgit(posixpath.basename(entry.path)) and rules.is_ignored(
+                    show_path(entry.path), directory=False
+                ):
+                    self._ignored.add(entry.path)
         nested = {posixpath.dirname(p) for p in self._rejected if is_dotgit(posixpath.basename(p))} - {b""}
         present: set[bytes] = set()
         for entry in entries:
@@ -207,7 +213,8 @@ class Comparison:
         )
 
     def _is_unsaved(self, path: bytes) -> bool:
-        return not is_inside(path, self._gitlinks) and not posixpath.basename(path).startswith(RESERVED_PREFIX)
+        is_ours = posixpath.basename(path).startswith(RESERVED_PREFIX)
+        return not is_ours and path not in self._ignored and not is_inside(path, self._gitlinks)
 
     def _leave_out(self, path: bytes, rules: IgnoreRules) -> None:
         """A new file beside or below a nested `.git`: it belongs to another repository, and a commit has none of it."""

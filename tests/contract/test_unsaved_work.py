@@ -54,6 +54,15 @@ def nest(desk: Desk) -> None:
     (desk.root / "pkg" / ".git").mkdir()
 
 
+def test_an_ignored_pipe_holds_no_task(desk: Desk) -> None:
+    """As a server leaves it. Control: one that is not ignored does."""
+    os.mkfifo(desk.root / "app")
+    with refused(ErrorCode.DIRTY_WORKSPACE):
+        desk.workbench.close_task(desk.task.id, delete_worktree=True)
+    (desk.root / "app").rename(desk.root / "app.log")
+    desk.workbench.close_task(desk.task.id, delete_worktree=True)
+
+
 def test_files_of_a_nested_repository_are_named_and_hold_the_task_until_discarded(desk: Desk) -> None:
     nest(desk)
     found = desk.workbench.status(desk.task.id)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -138,12 +138,21 @@ def update_cache(
     def transfer(access: RemoteAccess) -> RemoteHead:
         return refresh(path, access, wanted_since, partial=partial, only_if_changed=only_if_changed)
 
-    with _remove_failed_clone(services.home, repo_id):
-        with services.home.locked(f"repository-{repo_id}"):
+    with services.home.locked(f"repository-{repo_id}"):
+        first = _FirstClone(services.home, repo_id)
+        try:
             head = run_transfer(services, remote, transfer)
+        except SandboxError:
+            first.remove()
+            raise
+    try:
         git = open_cache(path, services.settings.git.executable)
         stored = _find_stored_head(services, git, head) if only_stored else None
         listing, facts = stored or _read_head(services, remote, git, head)
+    except SandboxError:
+        with services.home.locked(f"repository-{repo_id}"):
+            first.remove()  # another command that shares it reads the same, and fails, too
+        raise
     known = next((r for r in list_repositories(services.home) if r.id == repo_id), None)
     chosen = read_settings(services.home, services.policies, repo_id)
     chosen = complete_settings(services.home, services.policies, repo_id, facts, chosen)
@@ -166,23 +175,26 @@ def update_cache(
     return UpdatedRepository(repository, git, listing, head.commit, facts)
 
 
-@contextmanager
-def _remove_failed_clone(home: Home, repo_id: str) -> Iterator[None]:
-    """If the body fails, the clone that it made is removed, with what a repair set aside: no repository is registered
-    for it, and a repeated command would leave another one.
+class _FirstClone:
+    """What the first clone of a repository makes. No repository is registered for one that fails, and a repeated
+    command would leave another one. Made and used by who holds the repository's lock.
     """
-    folder = home.clone(repo_id).parent
-    before = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    try:
-        yield
-    except SandboxError:
-        if repo_id not in before:
-            with home.locked(f"repository-{repo_id}"):
-                if all(repository.id != repo_id for repository in list_repositories(home)):
-                    for path in (home.clone(repo_id), *folder.glob(f".{repo_id}.corrupt-*")):
-                        if path.name not in before and path.is_dir():
-                            remove_tree(path)
-        raise
+
+    def __init__(self, home: Home, repo_id: str) -> None:
+        self._home, self._repo_id = home, repo_id
+        self._before = {path.name for path in self._list()}
+
+    def remove(self) -> None:
+        """Remove the clone, with what a repair set aside, unless it was there before or is registered by now."""
+        known = {repository.id for repository in list_repositories(self._home)}
+        if self._repo_id not in self._before | known:
+            for path in self._list():
+                if path.name not in self._before:
+                    remove_tree(path)
+
+    def _list(self) -> list[Path]:
+        clone = self._home.clone(self._repo_id)
+        return [path for path in (clone, *clone.parent.glob(f".{self._repo_id}.corrupt-*")) if path.is_dir()]
 
 
 def _find_stored_head(services: Services, git: Git, head: RemoteHead) -> tuple[CommitListing, BaseFacts] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -142,7 +142,9 @@ def _list_left_out(
     if not written:
         return (), ""
     _, git = services.repositories.open(task.repo_id)
-    nested = [p for p in written if isinstance(files, WorktreeFiles) and _is_in_nested_repository(files, p)]
+    folders = parent_folders(map(path_bytes, written)) if isinstance(files, WorktreeFiles) else ()
+    of_others = {folder for folder in folders if isinstance(files, WorktreeFiles) and _has_dotgit(files, folder)}
+    nested = [p for p in written if of_others.intersection(parent_folders([path_bytes(p)]))] if of_others else []
     ignored = _list_ignored(services, task, git, written)
     tree = objects.tree_of(git, task.head_commit) if nested or ignored else ""
     new = {path for path in {*nested, *ignored} if objects.find_blob(git, tree, path_bytes(path)) is None}
@@ -159,13 +161,12 @@ def _list_ignored(services: Services, task: Task, git: Git, paths: Sequence[Repo
         return []
 
 
-def _is_in_nested_repository(files: WorktreeFiles, path: RepoPath) -> bool:
-    """Whether a directory above the file, the root aside, has a `.git` in any spelling. Only names are looked at."""
-    for folder in parent_folders([path_bytes(path)]):
-        with suppress(SandboxError):  # a new directory, or one that is too large to be listed for a note
-            if any(is_dotgit(posixpath.basename(entry.path)) for entry in files.list_directory(folder)):
-                return True
-    return False
+def _has_dotgit(files: WorktreeFiles, folder: bytes) -> bool:
+    """Whether a directory has a `.git` in any spelling. Only names are looked at."""
+    try:
+        return any(is_dotgit(posixpath.basename(entry.path)) for entry in files.list_directory(folder))
+    except SandboxError:  # a new directory, or one that is too large to be listed for a note
+        return False
 
 
 @contextmanager

@@ -99,12 +99,15 @@ class TreeWorkspaces:
     def _give_up(self, record: AcquiredWorkspace) -> None:
         repository, git = self._services.repositories.open(record.facts["repository"])
         refs = self._refs_of(record.id, git)
-        if not self._share(record, repository, refs).value.is_pristine:
+        state = self._share(record, repository, refs)
+        if not state.value.is_pristine:
             raise SandboxError(
                 ErrorCode.DIRTY_WORKSPACE,
                 f"The workspace {record.id} has changes that are not committed",
                 hint="Commit them, or restore the snapshot 'pristine' to drop them.",
             )
+        if refs.is_overtaken(state):
+            raise _overtaken_error("released", None)
         refs.release()
         self._services.tree_states.pop(record.id, None)
 
@@ -143,8 +146,9 @@ class _Refs:
         with self.locked():
             kept = _kept_of(state)
             if (value.tree, value.base_commit) == (kept.value.tree, kept.value.base_commit):
+                state.kept = replace(kept, value=value)  # the same content: what is acquired next reads the refs
                 return
-            if self._is_overtaken(state):
+            if self.is_overtaken(state):
                 self._forget(state)
                 if not value.is_pristine:
                     raise _overtaken_error("saved", self.snapshot(value))
@@ -163,7 +167,7 @@ class _Refs:
             who = replace(who, author=commit_identity.parse_author(author))
         identity = who.as_environment(datetime.now(UTC))
         with self.locked():
-            if self._is_overtaken(state):
+            if self.is_overtaken(state):
                 raise _overtaken_error("committed", None)
             branch, working = _list_refs(state)
             old = branch or "0" * len(value.base_commit)
@@ -175,7 +179,8 @@ class _Refs:
             state.kept = KeptTree(made, made.base_commit, working)
         return made
 
-    def _is_overtaken(self, state: TreeState) -> bool:
+    def is_overtaken(self, state: TreeState) -> bool:
+        """Whether another process kept something since the content was read."""
         branch, working = self.read()
         return (branch and branch.oid, working and working.oid) != _list_refs(state)
 

@@ -137,7 +137,9 @@ def test_the_action_installs_the_repository_that_it_is_in(runner: Runner) -> Non
     place = installed.removesuffix("[fsspec]")
     assert installed != place
     assert tomllib.loads((Path(place) / "pyproject.toml").read_text())["project"]["name"] == "space-sandbox"
-    assert (runner.root / "path").read_text() == f"{runner.root}/temp/space-sandbox-venv/bin\n"
+    commands = runner.root / "temp" / "space-sandbox-venv" / "command"
+    assert (runner.root / "path").read_text() == f"{commands}\n"
+    assert [path.name for path in commands.iterdir()] == ["sandbox"], "the job's own python stays the first one"
     named = "space-sandbox[fsspec] @ git+https://example.invalid/o/space-sandbox@v1"
     assert install_by_action(runner, {"package": named}) == named
     assert install_by_action(runner, {"package": EVIL}) == EVIL

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import objects, refs
+from sandbox.git import objects, refs, shallow
 from sandbox.git.cache_clones import is_intact, refresh, resolve_commit
 from sandbox.git.independent_clone import copy_repository
 from sandbox.git.log import is_published, is_published_except
@@ -119,6 +119,41 @@ def test_a_boundary_cannot_hide_commits_that_are_known(forge: Forge, tmp_path: P
     refresh(cache, access)
 
     assert read_boundary(cache) == before
+    assert hidden in git.run("rev-list", "refs/heads/space-agent/1-x").decode()
+
+
+def test_a_boundary_that_a_kill_left_hides_no_commits_after_the_next_fetch(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: after the kill it does."""
+    checkout = forge.clone(tmp_path / "checkout", "--depth=2")
+    cache, access = tmp_path / "clones" / "id", access_to(str(checkout.root), tmp_path / "known_hosts")
+    checkout.write("f", b"hidden\n")
+    hidden = checkout.commit("hidden")
+    checkout.write("f", b"shown\n")
+    shown = checkout.commit("shown")
+    refresh(cache, access)
+    git = Git(cache)
+    git.run("update-ref", "refs/heads/space-agent/1-x", shown)
+    forget, calls = shallow._forget_boundary, list[object]()
+
+    def kill(git_dir: Path, known: frozenset[str]) -> None:
+        calls.append(known)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        forget(git_dir, known)
+
+    checkout.write("g", b"later\n")
+    checkout.commit("later")
+    with (checkout.git_dir / "shallow").open("a") as file:
+        file.write(f"{shown}\n")
+    monkeypatch.setattr(shallow, "_forget_boundary", kill)
+    with pytest.raises(KeyboardInterrupt):
+        refresh(cache, access)
+    monkeypatch.undo()
+    assert hidden not in git.run("rev-list", "refs/heads/space-agent/1-x").decode()
+
+    refresh(cache, access)
     assert hidden in git.run("rev-list", "refs/heads/space-agent/1-x").decode()
 
 

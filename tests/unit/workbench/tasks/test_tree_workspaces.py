@@ -124,6 +124,31 @@ def test_of_two_processes_that_write_neither_loses_anything(upstream: Upstream, 
         two.commit("two, by intent")
 
 
+def test_what_another_process_saved_is_not_released_by_one_that_wrote_and_undid_it(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    """Its content was that of the base again. Control: it is released once that is committed."""
+    home = tmp_path / "home"
+    with workbench(home) as first, workbench(home) as second:
+        repo = first.clone(str(upstream.root)).repository.id
+        tree = acquire(first, repo)
+        tree.write("t", b"tried\n")
+        tree.restore("pristine")
+        other = acquire(second, repo)
+        other.write("work", b"hours\n")
+        other.close()
+        with refused(ErrorCode.CONFLICT):
+            first.release_workspace(tree.id)
+        tree.close()
+        tree = acquire(first, repo)
+        assert tree.read("work") == b"hours\n"
+        with refused(ErrorCode.DIRTY_WORKSPACE):
+            first.release_workspace(tree.id)
+        tree.commit("work")
+        tree.close()
+        first.release_workspace(tree.id)
+
+
 def test_a_draft_of_a_process_that_was_killed_after_its_commit_is_not_put_over_it(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
