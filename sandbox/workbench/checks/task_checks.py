@@ -131,8 +131,10 @@ def _add_arguments(run: CheckRun, profile: Profile, root: Path) -> CheckRun:
     """The run, with what runs each of its failed tests alone. The names of tests are the guest's: a path that is none,
     or leads through a link, is no file.
     """
+    if not run.failures:
+        return run
     check = next((check for check in profile.checks if check.id == run.check_id), None)
-    if check is None or not run.failures:
+    if check is None:
         return run
     with WorktreeFiles(root) as files:
 
