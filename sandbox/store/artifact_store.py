@@ -89,6 +89,13 @@ def find_unused(home: Home) -> list[Path]:
     return [path for path in stored if path.name not in used and _age_s(path) > _UNUSED_S]
 
 
+def remove_unused(found: Iterable[Path]) -> None:
+    """Remove what `find_unused` found, unless a run has stored it again since."""
+    for path in found:
+        if _age_s(path) > _UNUSED_S:
+            path.unlink(missing_ok=True)
+
+
 def list_names(path: Path) -> dict[str, int]:
     """The hashes that a list names, with the sizes of the contents; none if it is damaged."""
     try:

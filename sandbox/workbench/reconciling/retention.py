@@ -114,7 +114,13 @@ def find_old_artifacts(reconciler: Reconciler) -> Iterator[Finding]:
     if unused:
         size = sum(map(size_of, unused))
         note = f"{format_bytes(size)}; no run names them"
-        yield Finding("artifacts", f"{len(unused)} files", partial(unlink_all, unused), note=note, bytes=size)
+        yield Finding("artifacts", f"{len(unused)} files", partial(_remove_contents, unused), note=note, bytes=size)
+
+
+def _remove_contents(unused: Sequence[Path]) -> str:
+    """A remedy."""
+    artifact_store.remove_unused(unused)
+    return ""
 
 
 def unlink_all(paths: Sequence[Path]) -> str:

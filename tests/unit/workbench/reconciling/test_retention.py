@@ -17,6 +17,7 @@ from sandbox.git import maintenance
 from sandbox.git.process import Git
 from sandbox.models import Leftover, LeftoverAction, Task
 from sandbox.models.layers import Layer, Resolution
+from sandbox.store import artifact_store
 from sandbox.store.home import Home, write_json
 from sandbox.store.journal_chain import sha256, walk_chain
 from sandbox.store.layers import LAYERS_LOCK, LayerStore
@@ -470,3 +471,17 @@ def test_a_choice_of_packages_is_saved_under_the_lock_that_its_removal_holds(sto
             saving = pool.submit(LayerStore(store_home).save_resolution, resolution)
             assert not wait([saving], 0.2).done
         saving.result(10.0)
+
+
+def test_an_artifact_that_a_run_stores_again_stays(tmp_path: Path) -> None:
+    """It was found unused before. Control: one that is not stored again goes."""
+    home = Home(tmp_path)
+    home.artifacts.parent.mkdir()
+    for content in (b"again", b"unused"):
+        sha256_id, _ = artifact_store.store_content(home, [content])
+        os.utime(home.artifacts / sha256_id.removeprefix("sha256:"), (1000, 1000))
+    found = artifact_store.find_unused(home)
+    assert len(found) == 2
+    again, _ = artifact_store.store_content(home, [b"again"])
+    artifact_store.remove_unused(found)
+    assert [path.name for path in home.artifacts.iterdir()] == [again.removeprefix("sha256:")]
