@@ -489,21 +489,24 @@ def test_a_repository_of_sha256_has_ids_of_32_bytes(tmp_path: Path) -> None:
     source.git("fsck", "--strict", "--full", "--no-dangling")
 
 
-def test_a_directory_of_another_mode_is_one(source: Upstream) -> None:
+def test_a_directory_of_another_mode_is_one(upstream: Upstream) -> None:
     """git takes what it fetches as a directory, and writes it with its own mode, in its order. Control: the order of
     something else is another one, which git refuses.
     """
-    blob, folder = (bytes.fromhex(source.oid(f"v1:{path}")) for path in ("README", "a/b"))
+    upstream.write("README", b"read me\n")
+    upstream.write("a/b/c.txt", b"deep\n")
+    upstream.commit()
+    blob, folder = (bytes.fromhex(upstream.oid(f"HEAD:{path}")) for path in ("README", "a/b"))
     items = [(b"100644", b"b.txt", blob), (b"40755", b"b", folder)]  # in git's order
 
     def store(tree: bytes) -> str:
-        found = source.git("hash-object", "-w", "-t", "tree", "--literally", "--stdin", stdin=tree)
+        found = upstream.git("hash-object", "-w", "-t", "tree", "--literally", "--stdin", stdin=tree)
         return found.decode().strip()
 
     odd = store(b"".join(b"%b %b\0%b" % item for item in items))
-    value = open_tree(Git(source.git_dir), source.git("commit-tree", odd, "-m", "odd").decode().strip())
+    value = open_tree(Git(upstream.git_dir), upstream.git("commit-tree", odd, "-m", "odd").decode().strip())
     assert value.read("b/c.txt") == b"deep\n"
-    source.git("fsck", "--strict", saved := value.write("new", b"new\n").snapshot())
-    assert ls_tree(source, saved).split() == ["b.txt", "b/c.txt", "new"]
+    upstream.git("fsck", "--strict", saved := value.write("new", b"new\n").snapshot())
+    assert ls_tree(upstream, saved).split() == ["b.txt", "b/c.txt", "new"]
     wrong = store(format_tree({name: Item(int(mode, 8), oid) for mode, name, oid in items}))
-    run(["git", "fsck", wrong], cwd=source.git_dir, code=1)
+    run(["git", "fsck", wrong], cwd=upstream.git_dir, code=1)
