@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import Item
+from sandbox.git.trees.spilled_contents import SpilledContent, SpilledContents
 from sandbox.git.trees.tree_format import (
     DIRECTORY,
     LINK,
@@ -34,15 +35,32 @@ class ObjectWriter(Protocol):
 
 
 class NewFile:
-    """A file or link that was written. `content`: None once the repository has it."""
+    """A file or link that was written. `content`: in memory or not; None once the repository has it."""
 
-    __slots__ = ("content", "mode", "oid", "size")
+    __slots__ = ("_content", "mode", "oid", "size")
 
     def __init__(self, mode: int, content: bytes, oid: bytes) -> None:
         self.mode = mode
         self.oid = oid
         self.size = len(content)
-        self.content: bytes | None = content
+        self._content: bytes | SpilledContent | None = content
+
+    @property
+    def content(self) -> bytes | None:
+        """What was written; None once the repository has it."""
+        return self._content.read() if isinstance(self._content, SpilledContent) else self._content
+
+    def spill(self, contents: SpilledContents) -> None:
+        """Hold the content in memory no more. Raises: `quota_exceeded` for a full disk."""
+        if isinstance(self._content, bytes):
+            self._content = contents.add(self._content)
+
+    def store(self, writer: ObjectWriter) -> None:
+        """Store its blob, once."""
+        content = self.content
+        if content is not None:
+            writer.write(b"blob", content, self.oid)
+            self._content = None
 
 
 class NewDirectory:
@@ -215,6 +233,5 @@ def store_new(writer: ObjectWriter, node: Node, oid_bytes: int) -> None:
             if not isinstance(child, Item):
                 store_new(writer, child, oid_bytes)
         node.store(writer, oid_bytes)
-    elif isinstance(node, NewFile) and node.content is not None:
-        writer.write(b"blob", node.content, node.oid)
-        node.content = None
+    elif isinstance(node, NewFile):
+        node.store(writer)

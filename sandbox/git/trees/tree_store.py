@@ -14,6 +14,7 @@ from sandbox.git.partial import is_partial
 from sandbox.git.process import Git
 from sandbox.git.trees.loose_objects import LooseObjects
 from sandbox.git.trees.object_reader import ObjectInfo, ObjectReader
+from sandbox.git.trees.spilled_contents import SpilledContents
 from sandbox.git.trees.tree_format import EntryBudget, parse_tree
 
 CACHED_ENTRIES = 131_072
@@ -38,6 +39,7 @@ class TreeStore:
         self.git = git
         self.oid_bytes = oid_bytes
         self.loose = LooseObjects(git.new_objects or git.git_dir.absolute() / "objects")
+        self.spilled = SpilledContents(git.git_dir)
         self._fetch = fetch
         self._reader = ObjectReader(git)
         self._trees: dict[bytes, Mapping[bytes, Item]] = {}

@@ -58,7 +58,7 @@ _READ_AT_ONCE = 1024**2
 """A larger file is streamed, by a git process of its own."""
 
 PENDING_BYTES = 64 * 1024**2
-"""Contents that a value holds in memory. Reached: further ones are stored in the clone at once."""
+"""Contents that a value holds in memory. Reached: further ones are in a file without a name."""
 
 _NO_LINKS = {".gitmodules", ".gitattributes", ".gitignore", ".mailmap"}  # git's fsck refuses them as links
 
@@ -130,7 +130,7 @@ class TreeValue:
     def stream(self, path: str, most: int) -> Iterator[bytes]:
         """Content of a file in chunks, of which one is in memory. Raises: as `read`, at once or at the first chunk."""
         node = self._require_file(path)
-        if isinstance(node, NewFile) and node.content is not None:
+        if isinstance(node, NewFile):  # not larger than WRITE_BYTES
             return iter([self._content(node, most)])
         return self.store.stream(oid_of(node, self.store.oid_bytes), most)
 
@@ -142,8 +142,8 @@ class TreeValue:
             node = find_node(self.store, self.root, path.split(b"/"))
             if node is None or normalize_mode(node.mode) in {DIRECTORY, SUBMODULE}:
                 return None
-            if isinstance(node, NewFile) and node.content is not None:
-                return iter([node.content])
+            if isinstance(node, NewFile) and (content := node.content) is not None:
+                return iter([content])
             oid = oid_of(node, self.store.oid_bytes)
             is_small = self.store.sizes([oid])[0] <= _READ_AT_ONCE
             return iter([self.store.blob(oid)]) if is_small else self.store.stream(oid, FILE_BYTES)
@@ -312,8 +312,7 @@ class TreeValue:
         root = replace_node(self.store, self.root, names, new)
         pending = self.pending_bytes + len(content)
         if pending > PENDING_BYTES:
-            with self.store.storing() as writer:
-                store_new(writer, new, self.store.oid_bytes)
+            new.spill(self.store.spilled)
             pending -= len(content)
         return replace(self, root=root, pending_bytes=pending)
 

@@ -10,8 +10,9 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.git.entries import Item
+from sandbox.git.maintenance import repack
 from sandbox.git.process import Git
-from sandbox.git.trees import nodes, tree_changes, tree_store, tree_value
+from sandbox.git.trees import nodes, spilled_contents, tree_changes, tree_store, tree_value
 from sandbox.git.trees.tree_format import format_tree
 from sandbox.git.trees.tree_store import TreeStore
 from sandbox.git.trees.tree_value import PRISTINE, TreeValue, open_tree
@@ -276,6 +277,12 @@ def test_a_commit_stores_one_object_besides_what_was_written(value: TreeValue, s
     assert len(_loose(source) - before) == 1 + 3 + 1  # the file, its directories up to the root, the commit
 
 
+def _count_deleted_files(source: Upstream) -> int:
+    """Open files of this process that the repository's directory does not list."""
+    paths = [str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    return sum(path.startswith(str(source.git_dir)) and path.endswith(" (deleted)") for path in paths)
+
+
 def _loose(source: Upstream) -> set[Path]:
     return set((source.git_dir / "objects").glob("??/*"))
 
@@ -292,11 +299,51 @@ def test_checkout_drops_changes_only_when_told(value: TreeValue, source: Upstrea
 # --- bounds, formats
 
 
-def test_contents_over_the_bound_are_stored_at_once(value: TreeValue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contents_over_the_bound_are_neither_in_memory_nor_in_the_repository(
+    value: TreeValue, source: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tree_value, "PENDING_BYTES", 10)
-    changed = value.write("x", b"12345678").write("y", b"12345678")
-    assert changed.pending_bytes == 8
-    assert (changed.read("x"), changed.read("y")) == (b"12345678", b"12345678")
+    before = _loose(source)
+    tracemalloc.start()
+    try:
+        changed = value
+        for number in range(8):
+            changed = changed.write(f"spilled/{number}", bytes([number]) * 1024**2)
+        assert tracemalloc.get_traced_memory()[0] < 1024**2
+    finally:
+        tracemalloc.stop()
+    assert changed.pending_bytes == 0
+    assert [changed.read(f"spilled/{number}") for number in range(8)] == [bytes([n]) * 1024**2 for n in range(8)]
+    assert b"".join(changed.stream("spilled/3", 2 * 1024**2)) == b"\3" * 1024**2
+    assert _loose(source) == before
+
+
+def test_contents_over_the_bound_are_committed_however_often_the_clone_was_packed(
+    source: Upstream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They were objects that no ref led to, so a value of two days ago gave a commit without its files."""
+    run(["git", "clone", "--quiet", "--bare", str(source.root), str(tmp_path / "clone.git")])
+    git = Git(tmp_path / "clone.git")
+    monkeypatch.setattr(tree_value, "PENDING_BYTES", 10)
+    changed = open_tree(git, source.oid("main")).write("spilled", b"12345678").write("also", b"123456789")
+    repack(git)
+    repack(git, unreachable_s=-1.0)  # what the first run found is old enough at once
+    made = changed.commit("m", IDENTITY, ref="refs/heads/main")
+    git.run("fsck", "--connectivity-only")
+    assert git.run("cat-file", "blob", f"{made.commit}:also") == b"123456789"
+
+
+def test_files_of_contents_over_the_bound_are_closed_when_no_value_needs_them(
+    value: TreeValue, source: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_value, "PENDING_BYTES", 10)
+    monkeypatch.setattr(spilled_contents, "FILE_BYTES", 2048)
+    changed = value
+    for number in range(6):
+        changed = changed.write(f"closed/{number}", b"x" * 1024)
+    assert _count_deleted_files(source) == 3
+    changed.snapshot()
+    assert _count_deleted_files(source) <= 1, "what is stored does not need them; the last one may take more"
 
 
 def test_the_cache_of_directories_is_bounded(value: TreeValue, monkeypatch: pytest.MonkeyPatch) -> None:
