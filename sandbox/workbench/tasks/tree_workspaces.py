@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import refs
@@ -79,21 +80,20 @@ class TreeWorkspaces:
 
     def _refs_of(self, workspace_id: str, git: Git) -> _Refs:
         locked = partial(self._acquired.locked, workspace_id)
-        return _Refs(self._services, git, f"refs/sandbox/{workspace_id}/snapshots/", locked)
+        return _Refs(self._services, git, workspace_id, locked)
 
     def _share(self, record: AcquiredWorkspace, repository: Repository, refs: _Refs) -> TreeState:
         """The state of this process, unless another one has kept something else since and there is no change here."""
-        states, (branch, working) = self._services.tree_states, refs.read()
-        ids = branch.oid if branch else None, working.oid if working else None
+        states, found = self._services.tree_states, refs.read()
         with self._services.once_lock:
             state = states.get(record.id)
-            if state is None or (_is_unchanged(state) and ids != _list_refs(state)):
+            if state is None or (_is_unchanged(state) and found.ids != _list_refs(state)):
                 fetch = partial(fetch_objects, self._services, repository, refs.git)
-                base = branch.oid if branch else record.facts["commit"]
+                base = found.branch.oid if found.branch else record.facts["commit"]
                 value = open_tree(refs.git, base, default_branch=repository.default_branch, fetch=fetch)
-                if working and working.parent == base:
-                    value = value.restore(working.tree)
-                state = states[record.id] = TreeState(value, KeptTree(value, *ids))
+                if found.working and found.working.parent == base:
+                    value = value.restore(found.working.tree)
+                state = states[record.id] = TreeState(value, KeptTree(value, *found.ids))
             return state
 
     def _give_up(self, record: AcquiredWorkspace) -> None:
@@ -112,24 +112,41 @@ class TreeWorkspaces:
         self._services.tree_states.pop(record.id, None)
 
 
+class _Found(NamedTuple):
+    """The refs of a workspace that say what its content is; None for one that there is not."""
+
+    branch: WorkRef | None
+    working: WorkRef | None
+
+    @property
+    def ids(self) -> tuple[str | None, str | None]:
+        """Their commits."""
+        return self.branch.oid if self.branch else None, self.working.oid if self.working else None
+
+
 @dataclass(frozen=True)
 class _Refs:
     """The refs of one workspace. `locked`: holds its lock against other threads and processes."""
 
     services: Services
     git: Git
-    place: str
+    workspace_id: str
     locked: Callable[[], AbstractContextManager[None]]
+
+    @property
+    def place(self) -> str:
+        """Where they are."""
+        return f"refs/sandbox/{self.workspace_id}/snapshots/"
 
     def find(self, name: str) -> str | None:
         """The commit of a ref."""
         return refs.resolve_ref(self.git, self.place + name)
 
-    def read(self) -> tuple[WorkRef | None, WorkRef | None]:
-        """`branch` and `working`, None for one that there is not."""
+    def read(self) -> _Found:
+        """`branch` and `working`."""
         names = f"{self.place}branch", f"{self.place}working"
         found = {ref.name: ref for ref in list_work_refs(self.git, *names)}
-        return found.get(names[0]), found.get(names[1])
+        return _Found(found.get(names[0]), found.get(names[1]))
 
     def snapshot(self, value: TreeValue) -> str:
         """Store the content, with a ref to it."""
@@ -181,15 +198,13 @@ class _Refs:
 
     def is_overtaken(self, state: TreeState) -> bool:
         """Whether another process kept something since the content was read."""
-        branch, working = self.read()
-        return (branch and branch.oid, working and working.oid) != _list_refs(state)
+        return self.read().ids != _list_refs(state)
 
     def _forget(self, state: TreeState) -> None:
         """The next one that is acquired in this process has what the other process kept."""
         with self.services.once_lock:
-            for workspace_id, known in [*self.services.tree_states.items()]:
-                if known is state:
-                    del self.services.tree_states[workspace_id]
+            if self.services.tree_states.get(self.workspace_id) is state:
+                del self.services.tree_states[self.workspace_id]
 
     def _drop_working(self, oid: str) -> None:
         self.git.run("update-ref", "--no-deref", "-d", f"{self.place}working", oid)
