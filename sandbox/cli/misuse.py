@@ -25,6 +25,7 @@ ELSEWHERE = {
     "open": "`sandbox pr open`",
     "patch": "`sandbox file patch`",
     "read": "`sandbox file read`",
+    "restore": "`sandbox task restore`",
     "results": "`sandbox check results`",
     "runs": "`sandbox check runs`",
     "search": "`sandbox file search`",
@@ -67,7 +68,13 @@ _OPTIONS = {
 }
 """Options that people try, and those that may be meant."""
 
+_UNDO = "`sandbox task restore TASK head` drops what is not committed; with `base` or a snapshot it goes back further."
 _OF_COMMANDS = {
+    ("sandbox", "version"): "Did you mean `sandbox --version`?",
+    ("sandbox", "undo"): _UNDO,
+    ("sandbox", "revert"): _UNDO,
+    ("sandbox", "reset"): _UNDO,
+    ("sandbox", "rollback"): "`sandbox promote REPO --rollback` puts the release before the one in use in use again.",
     ("sandbox", "help"): "Did you mean `sandbox --help`, or `sandbox COMMAND --help`?",
     ("sandbox file", "list"): "`sandbox file search TASK --glob '*'` lists paths.",
     ("sandbox file", "ls"): "`sandbox file search TASK --glob '*'` lists paths.",

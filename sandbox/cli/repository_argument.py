@@ -15,14 +15,21 @@ if TYPE_CHECKING:
     from sandbox.workbench import Workbench
 
 _IS_PATH_OR_OPTION = lazy_pattern(r"[-/~]|\.{1,2}(?:/|\Z)")
+_IS_RELATIVE = lazy_pattern(r"[\w.+-]+(?:/[\w.+-]+)*/?\Z")  # so no credential
 
 
 def locate_repository(workbench: Workbench, url: str) -> str:
     """Find the URL to use. If `url` is a directory inside a repository, use the repository and print a note."""
     try:
         found = workbench.locate(url)
-    except SandboxError:
-        if _IS_PATH_OR_OPTION.match(url) or not os.path.isdir(url):  # noqa: PTH112 - never raises
+    except SandboxError as error:
+        if _IS_PATH_OR_OPTION.match(url):
+            raise
+        if not os.path.isdir(url):  # noqa: PTH112 - never raises
+            if _IS_RELATIVE.match(url):
+                raise SandboxError(
+                    error.code, f"There is no directory '{url}', and it is no URL of a git repository", hint=error.hint
+                ) from error
             raise
         found = workbench.locate(f"./{url}")  # no URL, but the name of a directory
         if found == f"./{url}":

@@ -54,7 +54,12 @@ class CheckProgress:
         warn = partial(_repeat_at_the_end, context)
         if self._follow:
             return Watch(
-                self._announce, follow=self._echo, queued=self._show_queued, building=build.add_line, warn=warn
+                self._announce,
+                follow=self._echo,
+                queued=self._show_queued,
+                building=build.add_line,
+                warn=warn,
+                waiting=self._show_held,
             )
         self._status = status
         self._clock = ProgressClock(self._status, note)
@@ -68,7 +73,13 @@ class CheckProgress:
             queued=self._show_queued,
             building=build.add_line,
             warn=warn,
+            waiting=self._show_held,
         )
+
+    def _show_held(self, what: str) -> None:
+        """What holds the task. On a terminal the callback for progress shows it."""
+        if what and not self._status.live:
+            note(f"waiting for {what}")
 
     def _show_queued(self, position: int) -> None:
         """0: its turn has come."""

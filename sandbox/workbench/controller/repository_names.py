@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from urllib.parse import quote
 
@@ -20,7 +21,8 @@ _PLACE = re.compile(r"\.{1,2}\Z|\.{0,2}/|~/|[a-z+]+://|[\w.-]+@[\w.-]+:")
 def complete_repo_id(home: Home, remotes: RemoteConnector, name: str) -> str:
     """The id of the only registered repository with this name; a name that fits none unchanged.
 
-    Raises: `invalid_input` when several fit; `not_found` for a directory or URL that is not registered.
+    Raises: `invalid_input` when several fit; `not_found` for a directory or URL that is not registered, and for the
+    name of a directory without its path, which is never taken for the repository around it.
     """
     known = list_repositories(home)
     if any(repository.id == name for repository in known):
@@ -33,6 +35,12 @@ def complete_repo_id(home: Home, remotes: RemoteConnector, name: str) -> str:
     if len(found) > 1:
         fitting = [f"{repository.id}  {repository.remote_url}" for repository in found]
         raise ambiguous_error(f"'{name[:100]}' fits {len(found)} repositories", fitting, "Give more of the id.")
+    if not found and os.path.isdir(name):  # noqa: PTH112 - never raises
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"There is no repository '{name[:100]}'",
+            hint=f"A directory is named with its path: `./{name[:100]}`. `sandbox repo list` shows all repositories.",
+        )
     return found[0].id if found else name
 
 

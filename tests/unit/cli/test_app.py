@@ -162,7 +162,8 @@ def test_a_directory_without_a_path_to_it_is_taken_for_one(
     code, out, err = command("--json", "repo", "clone", "folder")
     assert (code, json.loads(out)["repository"]["name"]) == (0, upstream.root.name), err
     assert "folder is inside" in err
-    assert command("repo", "clone", "other")[0] == 2
+    assert "There is no directory 'p/other', and it is no URL" in command("repo", "clone", "p/other")[2]
+    assert command("repo", "clone", "p/other")[0] == 2
     (tmp_path / "files").mkdir()
     for name in (str(tmp_path / "files"), os.path.relpath(tmp_path / "files")):
         code, _, err = command("repo", "clone", name)
@@ -196,6 +197,10 @@ def test_a_directory_without_a_path_to_it_is_taken_for_one(
         ("receipt list", "'list'.\nhint  See: sandbox receipt --help"),
         ("test", "`sandbox check run` for a check of a task, `sandbox run` for a repository"),
         ("help", "`sandbox --help`"),
+        ("version", "`sandbox --version`"),
+        ("undo", "`sandbox task restore TASK head`"),
+        ("revert", "`sandbox task restore TASK head`"),
+        ("restore", "`sandbox task restore`"),
         ("ls", "Did you mean `sandbox list`?"),
         ("rm", "Did you mean `sandbox task close`?"),
         ("run . --branch x", "Did you mean: --ref?"),

@@ -354,6 +354,18 @@ def test_a_run_whose_build_fails_shows_the_end_of_its_log_once(
     assert [line for line in BUILD[1:7] if line in shown] == [BUILD[1]]
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_outside_of_a_terminal_a_line_says_what_holds_the_task(
+    capsys: pytest.CaptureFixture[str], follow: bool
+) -> None:
+    """It waits for ten seconds before it gives up."""
+    with click.Context(click.Command("run"), obj=Invocation()):
+        watch = CheckProgress(follow=follow).watch()
+        watch.waiting("the check 'slow' in task-1")
+        watch.waiting("")
+    assert capsys.readouterr().err == "waiting for the check 'slow' in task-1\n"
+
+
 def test_a_bootstrap_that_fails_is_left_to_its_error(capsys: pytest.CaptureFixture[str]) -> None:
     with refused(ErrorCode.INTERNAL), BuildProgress(StatusLine()) as progress:
         for line in (*FETCH[:4], "E: apt-get update failed", "not built: space-sandbox/debian:bookworm"):

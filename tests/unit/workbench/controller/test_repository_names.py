@@ -99,3 +99,16 @@ def test_a_path_that_is_no_repository_is_an_input_error(desk: Desk, tmp_path: Pa
         desk.workbench.locate(str(tmp_path / name))
     assert caught.value.brief == brief.format(tmp_path / name)
     assert "Name the directory that contains .git" in caught.value.hint
+
+
+def test_a_directory_without_its_path_is_named_with_it(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p" / "cleo").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        desk.workbench.repository("p/cleo")
+    assert "`./p/cleo`" in caught.value.hint
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        desk.workbench.repository("p/cleu")
+    assert "./" not in caught.value.hint
