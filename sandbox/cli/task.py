@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, show_examples
+from sandbox.cli.invocation import Invocation, global_options, note, show_examples, show_table
 from sandbox.cli.move_task import apply_, checkout, sync
 from sandbox.cli.snapshots import clean, fork, log, restore, snapshot, snapshots
 from sandbox.cli.task_rows import describe_places, show_task, show_tasks
@@ -187,19 +187,34 @@ def _format_path(change: Change | DiffFile) -> str:
 @show_examples(
     ("sandbox diff -", "all that the task changed"),
     ("sandbox diff TASK --against head", "only what is not committed"),
+    ("sandbox diff TASK --stat", "the changed files, with added and removed lines"),
 )
 @click.command()
 @click.argument("task_id", metavar="TASK")
 @click.option(
     "--against", type=click.Choice(["base", "head"]), default="base", help="Compare with the base or last commit."
 )
+@click.option("--stat", is_flag=True, help="List the files with their added and removed lines instead.")
 @global_options
 @click.pass_obj
-def diff(invocation: Invocation, task_id: str, against: str) -> None:
+def diff(invocation: Invocation, task_id: str, against: str, stat: bool) -> None:
     """Show the unified diff of TASK."""
     with invocation.workbench() as workbench:
         found = workbench.diff(task_id, against)
-    invocation.emit(found, lambda: _show_diff(found))
+    invocation.emit(found, lambda: _show_files(found) if stat else _show_diff(found))
+
+
+def _show_files(found: Diff) -> None:
+    show_table(["FILE", "CHANGE", "ADDED", "REMOVED"], [_file_row(file) for file in found.files])
+    added = sum(file.additions or 0 for file in found.files)
+    removed = sum(file.deletions or 0 for file in found.files)
+    note(f"files: {len(found.files):,}, lines added: {added:,}, removed: {removed:,}")
+    _note_running(found)
+
+
+def _file_row(file: DiffFile) -> list[str]:
+    counts = ["-" if count is None else f"{count:,}" for count in (file.additions, file.deletions)]
+    return [_format_path(file), file.kind.value, *counts]
 
 
 def _show_diff(found: Diff) -> None:

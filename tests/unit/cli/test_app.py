@@ -589,6 +589,12 @@ def test_closing_a_task_says_what_it_leaves_and_how_to_save_it(upstream: Upstrea
     code, _, err = command("task", "close", task["id"], "--delete")
     assert (code, "Commit them" in err, f"`sandbox diff {task['id']}`" in err) == (4, False, True)
     assert "+x" in command("diff", task["id"])[1]
+    _, files, counted = command("diff", task["id"], "--stat")
+    assert [line.split() for line in files.splitlines()] == [
+        ["FILE", "CHANGE", "ADDED", "REMOVED"],
+        ["new", "added", "1", "0"],
+    ]
+    assert "files: 1, lines added: 1, removed: 0" in counted
     assert "note" not in command("task", "close", task["id"], "--delete", "--discard")[2]
 
 
