@@ -7,11 +7,10 @@ a write copies the directories along its path, and two values share everything e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.entries import Item
-from sandbox.git.trees.spilled_contents import SpilledContent, SpilledContents
 from sandbox.git.trees.tree_format import (
     DIRECTORY,
     LINK,
@@ -22,6 +21,9 @@ from sandbox.git.trees.tree_format import (
     normalize_mode,
 )
 from sandbox.policy.paths import show_path
+
+if TYPE_CHECKING:
+    from sandbox.git.trees.spilled_contents import SpilledContent, SpilledContents
 
 MAX_DEPTH = 64
 """Names in a path that is written, and levels of a walk. Reached: `unsafe_path`, `quota_exceeded`."""
@@ -48,7 +50,8 @@ class NewFile:
     @property
     def content(self) -> bytes | None:
         """What was written; None once the repository has it."""
-        return self._content.read() if isinstance(self._content, SpilledContent) else self._content
+        found = self._content
+        return found if found is None or isinstance(found, bytes) else found.read()
 
     def spill(self, contents: SpilledContents) -> None:
         """Hold the content in memory no more. Raises: `quota_exceeded` for a full disk."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import READ_BYTES, missing_object_error, stream_blob
@@ -14,8 +15,14 @@ from sandbox.git.partial import is_partial
 from sandbox.git.process import Git
 from sandbox.git.trees.loose_objects import LooseObjects
 from sandbox.git.trees.object_reader import ObjectInfo, ObjectReader
-from sandbox.git.trees.spilled_contents import SpilledContents
 from sandbox.git.trees.tree_format import EntryBudget, parse_tree
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from sandbox.git.trees import spilled_contents
+    from sandbox.git.trees.spilled_contents import SpilledContents
+else:  # loaded for a value with large contents (docs/adr/0080)
+    spilled_contents = LazyModule("sandbox.git.trees.spilled_contents")
 
 CACHED_ENTRIES = 131_072
 """Entries of directories that are cached, about 30 MB. Reached: the cache is emptied."""
@@ -39,11 +46,15 @@ class TreeStore:
         self.git = git
         self.oid_bytes = oid_bytes
         self.loose = LooseObjects(git.new_objects or git.git_dir.absolute() / "objects")
-        self.spilled = SpilledContents(git.git_dir)
         self._fetch = fetch
         self._reader = ObjectReader(git)
         self._trees: dict[bytes, Mapping[bytes, Item]] = {}
         self._cached = 0
+
+    @cached_property
+    def spilled(self) -> SpilledContents:
+        """Where contents are that values do not hold in memory."""
+        return spilled_contents.SpilledContents(self.git.git_dir)
 
     @property
     def cached_entries(self) -> int:
