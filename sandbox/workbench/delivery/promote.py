@@ -24,6 +24,7 @@ from sandbox.store.candidates import find_candidate
 from sandbox.store.records import find_repository, find_task
 from sandbox.store.release_folder import Releases, open_releases, staged_release, write_release_file
 from sandbox.store.verdicts import find_last_run
+from sandbox.text import format_utc
 from sandbox.workbench.checks.launch_candidate import CandidateSource, find_source
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import bind_launch
@@ -190,7 +191,7 @@ def _require_none_pending(releases: Releases) -> None:
     if pending is not None:
         raise SandboxError(
             ErrorCode.CONFLICT,
-            f"Release {pending.release[:12]} waits for its confirmation until {pending.until:%H:%M:%S} UTC",
+            f"Release {pending.release[:12]} waits for its confirmation until {format_utc(pending.until)}",
             hint=f"Confirm it, with `sandbox promote --confirm {releases.state.repo_id}`, or wait.",
         )
 

@@ -94,6 +94,7 @@ def application(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         def find_source(_services: object, owner: str) -> SimpleNamespace:
             return SimpleNamespace(owner=owner, repo_id=desk.repo_id, commit=made.head, tree=tree, profile=profile)
 
+        monkeypatch.setattr(promote, "_watch", lambda *_: None)  # it would outlive the test
         monkeypatch.setattr(promote, "find_source", find_source)
         monkeypatch.setattr(promote, "_find_passed", lambda *_: find_candidate(Home(desk.home), desk.repo_id, KEY))
         yield made
@@ -242,17 +243,17 @@ def test_a_release_that_was_promoted_while_files_were_copied_is_not_replaced(
 
 
 class Flaky:
-    """Releases that cannot be opened the first times."""
+    """Releases of a home that cannot be opened the first times."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> None:
-        self.failures = list(failures)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path, *failures: Exception) -> None:
+        self.home, self.failures = home, list(failures)
         monkeypatch.setattr(promote, "open_releases", self._open)
         monkeypatch.setattr(promote, "LOOK_S", 0.01)
         monkeypatch.setattr(promote, "RETRY_S", 0.01)
 
     @contextmanager
     def _open(self, home: Home, repo_id: str) -> Iterator[Releases]:
-        if self.failures:
+        if self.failures and home.root == self.home:  # threads of other tests look after their own
             raise self.failures.pop(0)
         with open_releases(home, repo_id) as releases:
             yield releases
@@ -261,14 +262,13 @@ class Flaky:
 BUSY = SandboxError(ErrorCode.CONFLICT, "Another operation is still running")
 LINK = SandboxError(ErrorCode.UNSAFE_PATH, "no directory")
 FULL = OSError(28, "No space left on device")
+WATCH = promote._watch
 
 
 def test_no_failure_ends_the_watch_over_a_release(
     application: Application, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is switched back after it. What goes on is logged once; that another process has the lock, not at all."""
-    watch = promote._watch
-    monkeypatch.setattr(promote, "_watch", lambda *_: None)
     application.keep(GOOD)
     application.promote(None)
     assert application.installed == GOOD
@@ -276,9 +276,9 @@ def test_no_failure_ends_the_watch_over_a_release(
     with open_releases(home, repo_id) as releases:
         releases.switch_back()
         releases.promote(application.tree, datetime.now(UTC))
-    Flaky(monkeypatch, BUSY, FULL, FULL, LINK, BUSY)
+    Flaky(monkeypatch, home.root, BUSY, FULL, FULL, LINK, BUSY)
     with caplog.at_level(logging.WARNING):
-        watch(application.desk.workbench._services, repo_id)
+        WATCH(application.desk.workbench._services, repo_id)
         [thread] = [one for one in threading.enumerate() if one.name == f"release-{repo_id}"]
         thread.join(60)
         assert not thread.is_alive()
@@ -290,18 +290,18 @@ def test_no_failure_ends_the_watch_over_a_release(
 
 def test_the_watch_over_a_release_ends_with_its_home(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     services = SimpleNamespace(home=SimpleNamespace(root=application.desk.home / "gone"))
-    Flaky(monkeypatch, *[LINK] * 1000)
+    Flaky(monkeypatch, application.desk.home / "gone", *[LINK] * 1000)
     promote._wait_until_settled(services, "r")  # type: ignore[arg-type]  # what it uses
 
 
 def test_a_lock_that_is_held_for_long_ends_no_wait(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: at the end of the wait it is named, and another failure at once."""
     services, repo_id = application.desk.workbench._services, application.desk.repo_id
-    Flaky(monkeypatch, BUSY, BUSY)
+    Flaky(monkeypatch, application.desk.home, BUSY, BUSY)
     assert promote.wait_for_confirmation(services, repo_id).pending is None
-    Flaky(monkeypatch, BUSY)
+    Flaky(monkeypatch, application.desk.home, BUSY)
     with refused(ErrorCode.CONFLICT):
         promote.wait_for_confirmation(services, repo_id, 0)
-    Flaky(monkeypatch, LINK)
+    Flaky(monkeypatch, application.desk.home, LINK)
     with refused(ErrorCode.UNSAFE_PATH):
         promote.wait_for_confirmation(services, repo_id)
