@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, Verification
+from sandbox.models.background import BackgroundFacts
 from sandbox.models.explorations import Exploration
 from sandbox.models.layers import PreparedLayers
 from sandbox.store.background_runs import (
@@ -60,6 +61,16 @@ _COMMANDS: Mapping[BackgroundOperation, str] = {
     "layers-build": "layers build",
     "explore": "explore",
 }
+_ENDED: Mapping[str, object] = {
+    "deadline_s": None,
+    "check_id": None,
+    "check_run_id": None,
+    "queue_position": None,
+    "waits_for": None,
+    "last_lines": (),
+}
+"""What a run that has ended does not answer, though its last record has it."""
+
 _log = logging.getLogger(__name__)
 
 Result: TypeAlias = "tuple[CheckRun, ...] | Verification | PreparedLayers | Exploration"
@@ -384,26 +395,10 @@ def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
         )
     running = record.state == "running"
     elapsed_s = max(0.0, (datetime.now(UTC) - record.started_at).total_seconds())
-    return BackgroundRun(
-        run_id=record.run_id,
-        task_id=record.task_id,
-        repo_id=record.repo_id,
-        operation=record.operation,
-        check_ids=record.check_ids,
-        state="running" if running else "finished",
-        started_at=record.started_at,
-        elapsed_s=round(elapsed_s, 3) if running else record.ended_s or 0.0,
-        deadline_s=record.deadline_s if running else None,
-        check_id=record.check_id if running else None,
-        check_run_id=record.check_run_id if running else None,
-        queue_position=record.queue_position if running else None,
-        waits_for=record.waits_for if running else None,
-        last_lines=record.last_lines if running else (),
-        runs=record.runs,
-        verification=record.verification,
-        prepared=record.prepared,
-        exploration=record.exploration,
-    )
+    shared = {name: getattr(record, name) for name in BackgroundFacts.model_fields}
+    if running:
+        return BackgroundRun(**shared, elapsed_s=round(elapsed_s, 3))
+    return BackgroundRun(**{**shared, **_ENDED, "state": "finished"}, elapsed_s=record.ended_s or 0.0)
 
 
 def _find_same(services: Services, question: Question) -> BackgroundRun | None:
