@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import codecs
 import re
+import time
 import unicodedata
+from typing import TYPE_CHECKING
 
 from sandbox.characters import EMOJI_SELECTORS, INVISIBLE, LOOK_ALIKES, char_class
 from sandbox.lazy_pattern import lazy_pattern
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 # CSI, OSC (ended by BEL or ST), DCS/SOS/PM/APC strings, and two-character escapes: ECMA-48. The parameters of a CSI are
 # bounded, so that a stream shown in chunks has a bound on how much may belong to an unfinished sequence.
@@ -22,6 +27,11 @@ _PIECE = lazy_pattern(rf"(?P<undecided>(?:{_CSI}|{_TWO})\Z)|(?P<osc>{_OSC}\Z)|(?
 _ENDS = {"osc": lazy_pattern("[\x07\x1b\x9c]"), "string": lazy_pattern("[\x1b\x9c]")}
 _INVISIBLE = lazy_pattern(char_class(INVISIBLE))
 _UNPRINTABLE = lazy_pattern("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: no stream can encode them
+
+
+def format_utc(at: datetime) -> str:
+    """`2026-11-22 17:24:50 UTC`: for the text of errors, which a reader in another zone may get."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", at.utctimetuple())
 
 
 def decode_for_display(raw: bytes) -> str:

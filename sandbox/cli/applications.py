@@ -7,6 +7,7 @@ import click
 from sandbox.cli.background import start_detached
 from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
+from sandbox.cli.time_format import format_for_listing, format_local
 from sandbox.cli.verdicts import show_runs
 from sandbox.models import Verification
 from sandbox.models.releases import ReleaseEvent, ReleaseState
@@ -84,7 +85,7 @@ def promote(invocation: Invocation, owner_id: str, action: str | None, no_wait: 
 
 def _announce(state: ReleaseState) -> None:
     if state.pending is not None:
-        note(f"in use: {state.folder}/current; confirm until {state.pending.until:%H:%M:%S} UTC with the file")
+        note(f"in use: {state.folder}/current; confirm until {format_local(state.pending.until)} with the file")
         note(f"  {state.confirm}")
 
 
@@ -93,8 +94,8 @@ def _show_releases(state: ReleaseState, *, history: bool) -> None:
     click.echo(f"  current   {state.current or 'none'}")
     click.echo(f"  previous  {state.previous or 'none'}")
     if state.pending is not None:
-        click.echo(f"  waits for its confirmation until {state.pending.until:%Y-%m-%d %H:%M:%S} UTC: {state.confirm}")
+        click.echo(f"  waits for its confirmation until {format_local(state.pending.until)}: {state.confirm}")
     for entry in state.history if history else state.history[-1:]:
         before = f", before {entry.previous[:12]}" if entry.previous else ""
         what = f"{_WORDS[entry.event]} {entry.release[:12] or 'none'}{before}"
-        click.echo(f"  {entry.at:%Y-%m-%d %H:%M:%S}  {one_line(what)}")
+        click.echo(f"  {format_for_listing(entry.at)}  {one_line(what)}")

@@ -12,7 +12,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, show_table
 from sandbox.cli.person import describe_user
-from sandbox.cli.time_format import format_local, format_relative
+from sandbox.cli.time_format import format_for_listing, format_local, format_relative
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Caller
 from sandbox.store.short_ids import ambiguous_error
 from sandbox.text import escape_invisible, one_line
@@ -145,7 +145,7 @@ def _emit_all(invocation: Invocation, found: Sequence[Approval]) -> None:
 
 def _table(found: Sequence[Approval]) -> None:
     rows = [[a.id, a.state.value, a.scope.value, a.tool, _name_subject(a), *_decision_cells(a)] for a in found]
-    show_table(["APPROVAL", "STATE", "FOR", "TOOL", "ABOUT", "DECIDED (UTC)", "BY"], rows)
+    show_table(["APPROVAL", "STATE", "FOR", "TOOL", "ABOUT", "DECIDED", "BY"], rows)
 
 
 def _name_subject(found: Approval) -> str:
@@ -156,7 +156,7 @@ def _name_subject(found: Approval) -> str:
 
 
 def _decision_cells(found: Approval) -> list[str]:
-    return [f"{found.decided_at:%Y-%m-%d %H:%M:%S}" if found.decided_at else "-", one_line(found.decided_by) or "-"]
+    return [format_for_listing(found.decided_at) if found.decided_at else "-", one_line(found.decided_by) or "-"]
 
 
 def _show(found: Approval) -> None:

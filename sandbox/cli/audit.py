@@ -57,7 +57,11 @@ def _state(journal: JournalState) -> str:
 
 
 @audit.command()
-@click.option("--since", metavar="TIME", help="Start: 2026-01-31, 2026-01-31T08:00:00Z, or an age as 90m, 12h, 7d.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Start: 2026-01-31, 2026-01-31T08:00:00+01:00 (UTC if it has no zone), or an age as 90m, 12h, 7d.",
+)
 @click.option("--task", "task_id", metavar="TASK", help="Export only this task's journal and approvals.")
 @global_options
 @click.pass_obj
@@ -71,10 +75,10 @@ def export(invocation: Invocation, since: str | None, task_id: str | None) -> No
 
 
 def _parse_time(text: str) -> datetime:
-    if found := _AGE.fullmatch(text):
-        return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
     try:
+        if found := _AGE.fullmatch(text):
+            return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
         parsed = datetime.fromisoformat(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # the latter: before the year 1
         raise click.UsageError(f"--since: {text[:50]!r} is not a time; use for example 2026-01-31 or 7d.") from error
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

@@ -16,6 +16,7 @@ import click
 
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.serve import ServerOptions, make_agent
+from sandbox.cli.time_format import format_local
 from sandbox.errors import ErrorCode, SandboxError
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ def _show(invocation: Invocation) -> int:
         return 1
     does = "is starting on" if found.is_starting else "serves"
     where = f" at {found.url}" if found.url else ""
-    text = f"Process {found.pid} (version {found.version}) {does} this home{where} since {found.started_at:%F %T} UTC."
+    text = (
+        f"Process {found.pid} (version {found.version}) {does} this home{where} since {format_local(found.started_at)}."
+    )
     invocation.emit({"daemon": found.model_dump(mode="json")}, lambda: click.echo(text))
     return 1 if found.is_starting else 0
 

@@ -24,6 +24,7 @@ from sandbox.command_client import FOLDER, SOCKET
 from sandbox.errors import NO_LOCKS, NO_LOCKS_HINT, ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models.model import Model
+from sandbox.text import format_utc
 from sandbox.version import __version__
 
 API_SOCKET, LOCK = "api.sock", "lock"
@@ -91,7 +92,7 @@ def require_unserved(home: Path) -> None:
 
 def _already_served_error(home: Path) -> SandboxError:
     found = find_owner(home)
-    who = "Another process" if found is None else f"Process {found.pid}, started at {found.started_at:%F %T} UTC,"
+    who = "Another process" if found is None else f"Process {found.pid}, started at {format_utc(found.started_at)},"
     return SandboxError(
         ErrorCode.CONFLICT,
         f"{who} serves the home {home} already",

@@ -15,7 +15,29 @@ from sandbox.models.verifications import Verification
 BackgroundOperation = Literal["check", "verify", "candidate", "layers-build", "explore"]
 
 
-class BackgroundRun(Model):
+class BackgroundFacts(Model):
+    """What the answer about a background run and its record on disk have in common: the request, progress, results."""
+
+    run_id: str
+    task_id: TaskId | None = None
+    repo_id: RepoId | None = None
+    operation: BackgroundOperation
+    check_ids: tuple[str, ...] = ()
+    state: Literal["running", "finished", "failed"]
+    started_at: datetime
+    deadline_s: float | None = None
+    check_id: CheckId | None = None
+    check_run_id: str | None = None
+    queue_position: int | None = None
+    waits_for: str | None = None
+    last_lines: tuple[str, ...] = ()
+    runs: tuple[CheckRun, ...] = ()
+    verification: Verification | None = None
+    prepared: PreparedLayers | None = None
+    exploration: Exploration | None = None
+
+
+class BackgroundRun(BackgroundFacts):
     """One request to run checks, or to build layers, started in the background. `run_id` names the request. It is on a
     task, or with `repo_id` and no `task_id` on a repository: only a `layers-build`.
 
@@ -30,21 +52,5 @@ class BackgroundRun(Model):
     stopped. `last_lines` is guest text.
     """
 
-    run_id: str
-    task_id: TaskId | None = None
-    repo_id: RepoId | None = None
-    operation: BackgroundOperation
-    check_ids: tuple[str, ...] = ()
     state: Literal["running", "finished"]
-    started_at: datetime
     elapsed_s: float
-    deadline_s: float | None = None
-    check_id: CheckId | None = None
-    check_run_id: str | None = None
-    queue_position: int | None = None
-    waits_for: str | None = None
-    last_lines: tuple[str, ...] = ()
-    runs: tuple[CheckRun, ...] = ()
-    verification: Verification | None = None
-    prepared: PreparedLayers | None = None
-    exploration: Exploration | None = None

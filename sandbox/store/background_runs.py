@@ -11,16 +11,14 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import BackgroundOperation, CheckId, CheckRun, ObjectId, RepoId, TaskId, Verification
-from sandbox.models.explorations import Exploration
-from sandbox.models.layers import PreparedLayers
+from sandbox.models import ObjectId
+from sandbox.models.background import BackgroundFacts
 from sandbox.models.model import Model
 from sandbox.models.words import RUN_ID_PATTERN
 from sandbox.store.home import Home, damaged_file_error, newest_files, read_json, write_json
@@ -42,31 +40,15 @@ class RunFailure(Model):
     data: dict[str, Any] | None = None
 
 
-class BackgroundRunRecord(Model):
+class BackgroundRunRecord(BackgroundFacts):
     """A background run on disk. `repo_id`: of a build of a repository's layers, which has no task. `commit`: the task's
     last commit at the start, or the repository's. Seconds count from `started_at`.
     """
 
-    run_id: str
-    task_id: TaskId | None = None
-    repo_id: RepoId | None = None
-    operation: BackgroundOperation
-    check_ids: tuple[str, ...] = ()
+    state: Literal["running", "finished", "failed"] = "running"
     options: dict[str, Any] = Field(default_factory=dict)
     commit: ObjectId | None = None
-    state: Literal["running", "finished", "failed"] = "running"
-    started_at: datetime
     ended_s: float | None = None
-    deadline_s: float | None = None
-    check_id: CheckId | None = None
-    check_run_id: str | None = None
-    queue_position: int | None = None
-    waits_for: str | None = None
-    last_lines: tuple[str, ...] = ()
-    runs: tuple[CheckRun, ...] = ()
-    verification: Verification | None = None
-    prepared: PreparedLayers | None = None
-    exploration: Exploration | None = None
     failure: RunFailure | None = None
 
     @property

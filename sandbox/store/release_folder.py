@@ -18,7 +18,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -101,17 +101,6 @@ class Releases:
         return pending is not None and os.path.lexists(self.folder / _CONFIRM / pending.release)
 
     # --- steps
-
-    @contextmanager
-    def staged(self) -> Iterator[Path]:
-        """An empty directory for the files of a release; removed at the end unless it was published."""
-        folder = self.folder / f"{STAGING}{secrets.token_hex(8)}"
-        folder.mkdir(mode=0o700)
-        try:
-            yield folder
-        finally:
-            if folder.exists():
-                _remove(folder)
 
     def publish(self, staged: Path, manifest: ReleaseManifest) -> str:
         """Make a complete directory a release and return its name: the tree. A release of the same candidate with the
@@ -249,13 +238,46 @@ def open_releases(home: Home, repo_id: str) -> Iterator[Releases]:
     `unsafe_path` when a directory of theirs is a link, or belongs to another user.
     """
     with home.locked(f"release-{repo_id}", LOCK_WAIT_S):
-        folder = home.releases(repo_id)
-        for path in (folder.parent, folder, folder / _CONFIRM, folder / _MANIFESTS):
-            path.mkdir(mode=0o700, exist_ok=True)
-            _require_own_directory(path)
-        for leftover in folder.glob(f"{STAGING}*"):  # of a killed promoter: we hold the lock
-            _remove(leftover)
+        folder = _prepare_folder(home, repo_id)
+        if any(folder.glob(f"{STAGING}*")):
+            _remove_leftovers(home, repo_id)
         yield Releases(repo_id, folder)
+
+
+@contextmanager
+def staged_release(home: Home, repo_id: str) -> Iterator[Path]:
+    """An empty directory for the files of a release; removed at the end unless it was published.
+
+    To copy them takes long, so it is done before `open_releases`, under a lock of its own. Raises: `conflict` while
+    another process stages a release; `unsafe_path` as `open_releases`.
+    """
+    with home.locked(_name_staging_lock(repo_id), LOCK_WAIT_S):
+        staged = _prepare_folder(home, repo_id) / f"{STAGING}{secrets.token_hex(8)}"
+        staged.mkdir(mode=0o700)
+        try:
+            yield staged
+        finally:
+            if staged.exists():
+                _remove(staged)
+
+
+def _name_staging_lock(repo_id: str) -> str:
+    return f"releasing-{repo_id}"  # no name of a lock of releases begins so, whatever the repository's id is
+
+
+def _prepare_folder(home: Home, repo_id: str) -> Path:
+    folder = home.releases(repo_id)
+    for path in (folder.parent, folder, folder / _CONFIRM, folder / _MANIFESTS):
+        path.mkdir(mode=0o700, exist_ok=True)
+        _require_own_directory(path)
+    return folder
+
+
+def _remove_leftovers(home: Home, repo_id: str) -> None:
+    """What a killed promoter staged. None is touched while one is alive; it never waits for us under its lock."""
+    with suppress(SandboxError), home.locked(_name_staging_lock(repo_id), 0):
+        for leftover in home.releases(repo_id).glob(f"{STAGING}*"):
+            _remove(leftover)
 
 
 def list_release_owners(home: Home) -> tuple[str, ...]:

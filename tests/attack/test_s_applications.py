@@ -29,7 +29,7 @@ from sandbox.models import Approval, ApprovalScope, ApprovalState, ReleaseManife
 from sandbox.policy.approvals import ApprovalPolicy, Decision
 from sandbox.store.candidates import find_candidate
 from sandbox.store.home import Home
-from sandbox.store.release_folder import open_releases
+from sandbox.store.release_folder import open_releases, staged_release
 from sandbox.workbench import Watch, Workbench
 from tests.docker.conftest import image_digest
 from tests.unit.conftest import initialised
@@ -282,13 +282,13 @@ def test_s20_a_release_is_never_started(tmp_path: Path) -> None:
     program = room / "program"
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
     program.chmod(0o755)
-    with open_releases(home, "r") as releases:
-        for tree in ("1" * 40, "2" * 40):
-            with releases.staged() as staged:
-                collected = collect_artifacts(room, ReleaseRule(artifacts=("program",)), staged)
-                releases.publish(staged, manifest(tree, collected))
+    for tree in ("1" * 40, "2" * 40):
+        with staged_release(home, "r") as staged, open_releases(home, "r") as releases:
+            collected = collect_artifacts(room, ReleaseRule(artifacts=("program",)), staged)
+            releases.publish(staged, manifest(tree, collected))
             releases.promote(tree, datetime.now(UTC) + timedelta(hours=1))
             releases.confirm()
+    with open_releases(home, "r") as releases:
         releases.roll_back()
         assert releases.state.current == "1" * 40
     assert not mark.exists()

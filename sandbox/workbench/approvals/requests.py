@@ -18,6 +18,7 @@ from sandbox.policy.approvals import TOOL_NAMES
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task, not_found_error
+from sandbox.text import format_utc
 from sandbox.workbench.approvals import question
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.services import Services
@@ -224,7 +225,7 @@ def _decided_error(approval: Approval, now: datetime) -> SandboxError:
     if approval.state is ApprovalState.APPROVED:
         hint = f"`sandbox approvals revoke {approval.id}` takes it back."
     elif approvals.is_denial_in_force(approval, now):
-        hint = f"It holds until {approval.expires_at:%H:%M} UTC. {_describe_way_back(approval)}"
+        hint = f"It holds until {format_utc(approval.expires_at)}. {_describe_way_back(approval)}"
     return SandboxError(ErrorCode.CONFLICT, f"{approval.id} is {approval.state.value} already", hint=hint)
 
 

@@ -4,7 +4,8 @@ Theory. A client gives up on a call after a minute, and a build takes twenty. So
 to no call. Any caller that knows the run id can ask for the result: the call that started the checks, a later session,
 another process. The thread holds the lock of the request's file (store/stop_requests.py) and writes the run's record
 (store/background_runs.py). A record that says `running` while the lock is free belongs to a process that was killed:
-that run has no result.
+that run has no result. Or the disk was full when the run ended: the result waits in the process that has it, which
+answers from there and saves it when it is asked.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, Verification
+from sandbox.models.background import BackgroundFacts
 from sandbox.models.explorations import Exploration
 from sandbox.models.layers import PreparedLayers
 from sandbox.store.background_runs import (
@@ -59,6 +61,16 @@ _COMMANDS: Mapping[BackgroundOperation, str] = {
     "layers-build": "layers build",
     "explore": "explore",
 }
+_ENDED: Mapping[str, object] = {
+    "deadline_s": None,
+    "check_id": None,
+    "check_run_id": None,
+    "queue_position": None,
+    "waits_for": None,
+    "last_lines": (),
+}
+"""What a run that has ended does not answer, though its last record has it."""
+
 _log = logging.getLogger(__name__)
 
 Result: TypeAlias = "tuple[CheckRun, ...] | Verification | PreparedLayers | Exploration"
@@ -108,7 +120,7 @@ def _run(home: Home, record: BackgroundRunRecord, watch: Watch, work: Work, thre
     run_id = record.run_id
     ours = replace(watch, cancelled=lambda: thread.cancelled.is_set() or watch.cancelled())
     with stoppable(home, record.owner_id, ours, run_id) as heard:
-        tracker = _Tracker(home, record)
+        tracker = _Tracker(home, record, thread)
         thread.record_ready.set()
         try:
             tracker.finish(work(tracker.follow(heard), run_id))
@@ -117,9 +129,17 @@ def _run(home: Home, record: BackgroundRunRecord, watch: Watch, work: Work, thre
                 tracker.finish(())
             else:
                 tracker.fail(error)
-        except Exception:  # noqa: BLE001 - the edge of a thread: the waiting caller gets a code, our log the trace
-            _log.exception("a background run failed")
-            tracker.fail(SandboxError(ErrorCode.INTERNAL, f"{run_id} failed; this is a defect of the sandbox"))
+        except Exception as error:  # noqa: BLE001 - the edge of a thread: the waiting caller gets a code, our log the trace
+            tracker.fail(_translate(run_id, error))
+
+
+def _translate(run_id: str, error: Exception) -> SandboxError:
+    """What the host lacks, by its name; all else is a defect, and is logged with its trace."""
+    shortage = translate_shortage(error) if isinstance(error, OSError) else None
+    if shortage is not None:
+        return shortage
+    _log.error("a background run failed", exc_info=error)
+    return SandboxError(ErrorCode.INTERNAL, f"{run_id} failed; this is a defect of the sandbox")
 
 
 def _find_commit(services: Services, owner_id: str) -> str:
@@ -147,16 +167,19 @@ def _new_record(run_id: str, question: Question, commit: str) -> BackgroundRunRe
 
 
 class _Tracker:
-    """Keeps the record of a run up to date: at each step, and twice a second while there is output."""
+    """Keeps the record of a run up to date: at each step, and twice a second while there is output. Progress that
+    cannot be saved ends no run; an end that cannot be saved waits in `thread.unsaved`.
+    """
 
-    def __init__(self, home: Home, record: BackgroundRunRecord) -> None:
-        self._home, self._record = home, record
+    def __init__(self, home: Home, record: BackgroundRunRecord, thread: BackgroundThread) -> None:
+        self._home, self._record, self._thread = home, record, thread
         self._started = time.monotonic()
         self._timeout_s = 0.0
         self._pending_write: threading.Timer | None = None  # writes the output that came since the last write
         self._tail = bytearray()
         self._changing = threading.Lock()  # the output of a check comes from another thread than its steps
-        self._change()
+        self._warned = False
+        save_background_run(home, record)
 
     def follow(self, watch: Watch) -> Watch:
         """Return a watch that also updates the record."""
@@ -247,9 +270,20 @@ class _Tracker:
             lines = tuple(
                 line[:LINE_CHARS] for line in decode_for_display(bytes(self._tail)).splitlines()[-LAST_LINES:]
             )
-            record = self._record.model_copy(update={"last_lines": lines, **changes})
-            save_background_run(self._home, record)
-            self._record = record
+            self._record = self._record.model_copy(update={"last_lines": lines, **changes})
+            try:
+                save_background_run(self._home, self._record)
+            except OSError as error:
+                self._note_unsaved(error)
+
+    def _note_unsaved(self, error: OSError) -> None:
+        has_ended = self._record.ended_s is not None
+        if has_ended:
+            self._thread.unsaved = self._record
+        if has_ended or not self._warned:
+            what = "result" if has_ended else "progress"
+            _log.warning("the %s of %s cannot be saved: %s", what, self._record.run_id, error.strerror or error)
+            self._warned = True
 
 
 def _explain_missed_start(record: BackgroundRunRecord, error: SandboxError) -> SandboxError:
@@ -279,7 +313,7 @@ def wait(
     ends_at = None if wait_s is None else time.monotonic() + wait_s
     thread = background_threads.find(run_id)
     while True:
-        run = _find_run(home, run_id)
+        run = _find_run(home, background_threads, run_id)
         left_s = _LOOK_S if ends_at is None else ends_at - time.monotonic()
         if run.state == "finished" or left_s <= 0 or (cancelled is not None and cancelled()):
             return run
@@ -294,7 +328,7 @@ def wait_for_start(home: Home, background_threads: BackgroundThreads, run_id: st
     """Return the run once its first check has begun, or it has ended; one of layers or several ways at once. Raises: as
     `wait`.
     """
-    found = _find_run(home, run_id)
+    found = _find_run(home, background_threads, run_id)
     while found.state == "running" and found.check_id is None and found.operation not in {"layers-build", "explore"}:
         found = wait(home, background_threads, run_id, _START_LOOK_S)
     return found
@@ -310,7 +344,7 @@ def stop(services: Services, run_id: str) -> BackgroundRun:
 
     Raises: `not_found`; as `stop_checks`; the error that ended the run.
     """
-    record = find_background_run(services.home, run_id)
+    record = services.background_threads.find_unsaved(run_id) or find_background_run(services.home, run_id)
     if record.state == "running" and record.task_id is not None:
         stop_checks(services, record.task_id, run_id)
     elif record.state == "running":
@@ -318,19 +352,29 @@ def stop(services: Services, run_id: str) -> BackgroundRun:
     return wait(services.home, services.background_threads, run_id, STOP_WAIT_S)
 
 
-def _find_run(home: Home, run_id: str) -> BackgroundRun:
+def _find_run(home: Home, background_threads: BackgroundThreads, run_id: str) -> BackgroundRun:
     record = find_background_run(home, run_id)
     if record.state != "running" or _is_alive(home, record):
         return _build_answer(record)
+    unsaved = background_threads.find_unsaved(run_id)
+    if unsaved is not None:
+        _save_after_all(home, background_threads, unsaved)
+        return _build_answer(unsaved)
     record = find_background_run(home, run_id)  # read again: the run may have ended before its lock was free
     if record.state == "running":
         raise SandboxError(
             ErrorCode.NOT_FOUND,
-            f"{run_id} has no result: the process that ran it was killed",
+            f"{run_id} has no result: the process that ran it was killed, or could not save it",
             details=f"{record.operation} of {record.owner_id}, {' '.join(record.check_ids)}",
             hint="Ask for it again. The log of a check's output was kept: `sandbox check log`.",
         )
     return _build_answer(record)
+
+
+def _save_after_all(home: Home, background_threads: BackgroundThreads, record: BackgroundRunRecord) -> None:
+    with suppress(OSError):  # the disk is still full: the next caller tries again
+        save_background_run(home, record)
+        background_threads.forget_unsaved(record.run_id)
 
 
 def _is_alive(home: Home, record: BackgroundRunRecord) -> bool:
@@ -351,26 +395,10 @@ def _build_answer(record: BackgroundRunRecord) -> BackgroundRun:
         )
     running = record.state == "running"
     elapsed_s = max(0.0, (datetime.now(UTC) - record.started_at).total_seconds())
-    return BackgroundRun(
-        run_id=record.run_id,
-        task_id=record.task_id,
-        repo_id=record.repo_id,
-        operation=record.operation,
-        check_ids=record.check_ids,
-        state="running" if running else "finished",
-        started_at=record.started_at,
-        elapsed_s=round(elapsed_s, 3) if running else record.ended_s or 0.0,
-        deadline_s=record.deadline_s if running else None,
-        check_id=record.check_id if running else None,
-        check_run_id=record.check_run_id if running else None,
-        queue_position=record.queue_position if running else None,
-        waits_for=record.waits_for if running else None,
-        last_lines=record.last_lines if running else (),
-        runs=record.runs,
-        verification=record.verification,
-        prepared=record.prepared,
-        exploration=record.exploration,
-    )
+    shared = {name: getattr(record, name) for name in BackgroundFacts.model_fields}
+    if running:
+        return BackgroundRun(**shared, elapsed_s=round(elapsed_s, 3))
+    return BackgroundRun(**{**shared, **_ENDED, "state": "finished"}, elapsed_s=record.ended_s or 0.0)
 
 
 def _find_same(services: Services, question: Question) -> BackgroundRun | None:

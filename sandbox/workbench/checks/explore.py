@@ -8,6 +8,7 @@ if it is as it was at the beginning.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -170,13 +171,28 @@ def _keep(name: str, make: Callable[[], Snapshot]) -> ExploredWay:
 def _verify_all(
     question: _Exploring, ways: Sequence[ExploredWay], jobs: int, watch: Watch
 ) -> tuple[dict[str, CheckOutcome], list[tuple[CheckRun, ...] | SandboxError]]:
-    """The outcomes of the task's own state, and the runs or the error of each way."""
-    cancellation = Cancellation()
+    """The outcomes of the task's own state, and the runs or the error of each way. A defect in one way ends all."""
+    cancellation, announce_lock = Cancellation(), threading.Lock()
+
+    def announce(check: Check, run: CheckRun | None) -> None:
+        with announce_lock:
+            watch.announce(check, run)
+
+    def verify(name: str, tree: str) -> tuple[CheckRun, ...]:
+        try:
+            return _verify(question, name, tree, shared)
+        except SandboxError:
+            raise
+        except BaseException:  # no error of this way: the others have no answer to give
+            cancellation.set()
+            raise
+
     with defer_interrupts() as interrupted, ThreadPoolExecutor(jobs, "explore") as pool:
-        shared = replace(watch, cancelled=lambda: cancellation.is_set() or interrupted() or watch.cancelled())
-        base = pool.submit(_verify, question, BASE, question.base.tree, shared)
-        started = [None if way.tree is None else pool.submit(_verify, question, way.name, way.tree, shared)
-                   for way in ways]  # fmt: skip
+        shared = replace(
+            watch, announce=announce, cancelled=lambda: cancellation.is_set() or interrupted() or watch.cancelled()
+        )
+        base = pool.submit(verify, BASE, question.base.tree)
+        started = [None if way.tree is None else pool.submit(verify, way.name, way.tree) for way in ways]
         try:
             before = _read_outcomes(question, base.result())
         except BaseException:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from sandbox.store.background_runs import BackgroundRunRecord
 
 MAX_BACKGROUND_RUNS = 64
 """Maximum background runs of one controller. `container.parallel` limits how many run checks at the same time."""
@@ -15,13 +19,16 @@ MAX_BACKGROUND_RUNS = 64
 
 @dataclass
 class BackgroundThread:
-    """One run. `record_ready`: its record exists, or it ended without one. `ended`: its thread has finished."""
+    """One run. `record_ready`: its record exists, or it ended without one. `ended`: its thread has finished. `unsaved`:
+    its last record, if the disk did not take it.
+    """
 
     run_id: str
     cancelled: threading.Event = field(default_factory=threading.Event)
     record_ready: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
+    unsaved: BackgroundRunRecord | None = None
 
     def wait_for_record(self) -> None:
         """Raises: the error that ended the run before it had a record."""
@@ -31,11 +38,14 @@ class BackgroundThread:
 
 
 class BackgroundThreads:
-    """All runs of a controller that have not ended. Thread-safe."""
+    """All runs of a controller that have not ended, and the ends that could not be saved: at most
+    `MAX_BACKGROUND_RUNS`, the last ones. Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: dict[str, BackgroundThread] = {}
+        self._unsaved: dict[str, BackgroundRunRecord] = {}
 
     def start(self, run_id: str, work: Callable[[BackgroundThread], None]) -> BackgroundThread:
         """Run `work` in a thread of its own. Raises: `quota_exceeded` above `MAX_BACKGROUND_RUNS`."""
@@ -61,6 +71,19 @@ class BackgroundThreads:
         with self._lock:
             return self._threads.get(run_id)
 
+    def find_unsaved(self, run_id: str) -> BackgroundRunRecord | None:
+        """The record of a run that has ended, if it could not be saved."""
+        with self._lock:
+            thread = self._threads.get(run_id)
+            return self._unsaved.get(run_id) if thread is None else thread.unsaved
+
+    def forget_unsaved(self, run_id: str) -> None:
+        """The record of this run was saved after all."""
+        with self._lock:
+            self._unsaved.pop(run_id, None)
+            if (thread := self._threads.get(run_id)) is not None:
+                thread.unsaved = None
+
     def cancel_all(self) -> None:
         """Ask all runs to end; their running checks are recorded as `killed`."""
         for running in self._list_threads():
@@ -83,5 +106,9 @@ class BackgroundThreads:
         finally:
             with self._lock:
                 del self._threads[started.run_id]
+                if started.unsaved is not None:
+                    self._unsaved[started.run_id] = started.unsaved
+                    for oldest in list(self._unsaved)[:-MAX_BACKGROUND_RUNS]:
+                        del self._unsaved[oldest]
             started.record_ready.set()
             started.ended.set()

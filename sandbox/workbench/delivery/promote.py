@@ -7,6 +7,7 @@ switched back by the controller that waits, or after its death by the next one (
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,15 +15,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sandbox.checks.host_libraries import find_missing
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Verdict
 from sandbox.models.checks import ReleaseRule
 from sandbox.models.releases import ReleaseManifest, ReleaseState
 from sandbox.store.candidates import find_candidate
 from sandbox.store.records import find_repository, find_task
-from sandbox.store.release_folder import Releases, open_releases, write_release_file
+from sandbox.store.release_folder import Releases, open_releases, staged_release, write_release_file
 from sandbox.store.verdicts import find_last_run
+from sandbox.text import format_utc
 from sandbox.workbench.checks.launch_candidate import CandidateSource, find_source
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import bind_launch
@@ -31,7 +33,10 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, join_state, require_approved_state
 
 LOOK_S = 0.25
+RETRY_S = 2.0
+"""After a failure that is not another process."""
 _CHUNK = 1 << 20
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -122,22 +127,34 @@ def promote(
         )
     repo_id = manifest.repo_id
     size = Demand(sum(file.size for file in manifest.files), len(manifest.files))
-    with services.disk.admit(Writer.CHECKOUT, size), open_releases(services.home, repo_id) as releases:
-        releases.settle()
-        _require_none_pending(releases)
-        current = releases.state.current
-        require_approved_state(
-            "commit", found.commit, expected_commit, lambda _: _find_facts(services, owner_id, found, current)
-        )
-        with releases.staged() as staged:
-            _copy_kept(services, found, staged)
+    with open_releases(services.home, repo_id) as releases:
+        _require_ready(services, owner_id, found, expected_commit, releases)
+    with services.disk.admit(Writer.CHECKOUT, size), staged_release(services.home, repo_id) as staged:
+        _copy_kept(services, found, staged)
+        with open_releases(services.home, repo_id) as releases:
+            _require_ready(services, owner_id, found, expected_commit, releases)
             name = releases.publish(staged, manifest)
-        if name == releases.state.current:
-            return releases.state
-        releases.promote(name, datetime.now(UTC) + timedelta(seconds=found.rule.confirm_s))
+            if name == releases.state.current:
+                return releases.state
+            releases.promote(name, datetime.now(UTC) + timedelta(seconds=found.rule.confirm_s))
     if wait_s is not None:
         _watch(services, repo_id)
     return wait_for_confirmation(services, repo_id, wait_s, cancelled)
+
+
+def _require_ready(
+    services: Services, owner_id: str, found: Promotable, expected_commit: str | None, releases: Releases
+) -> None:
+    """Before the files are copied, without the lock; and once they are, under the lock that the switch needs.
+
+    Raises: `conflict` while another release waits, or for another state than the one that was approved.
+    """
+    releases.settle()
+    _require_none_pending(releases)
+    current = releases.state.current
+    require_approved_state(
+        "commit", found.commit, expected_commit, lambda _: _find_facts(services, owner_id, found, current)
+    )
 
 
 def find_promotion_state(services: Services, owner_id: str, found: Promotable, current: str) -> str:
@@ -174,7 +191,7 @@ def _require_none_pending(releases: Releases) -> None:
     if pending is not None:
         raise SandboxError(
             ErrorCode.CONFLICT,
-            f"Release {pending.release[:12]} waits for its confirmation until {pending.until:%H:%M:%S} UTC",
+            f"Release {pending.release[:12]} waits for its confirmation until {format_utc(pending.until)}",
             hint=f"Confirm it, with `sandbox promote --confirm {releases.state.repo_id}`, or wait.",
         )
 
@@ -206,11 +223,15 @@ def wait_for_confirmation(
     """The state once no release is pending, or after `wait_s` seconds."""
     ends_at = None if wait_s is None else time.monotonic() + wait_s
     while True:
-        with open_releases(services.home, repo_id) as releases:
-            releases.settle()
-            state = releases.state
-        if state.pending is None or cancelled() or (ends_at is not None and time.monotonic() >= ends_at):
-            return state
+        is_last = cancelled() or (ends_at is not None and time.monotonic() >= ends_at)
+        try:
+            state = _settle(services, repo_id)
+        except SandboxError as error:
+            if is_last or error.code is not ErrorCode.CONFLICT:  # another process changes them: look again
+                raise
+        else:
+            if state.pending is None or is_last:
+                return state
         time.sleep(LOOK_S)
 
 
@@ -224,9 +245,24 @@ def wait_release(
 def _watch(services: Services, repo_id: str) -> None:
     """Settle in time, whatever the caller does. A controller that is killed meanwhile leaves it to the next one."""
     thread = threading.Thread(
-        target=wait_for_confirmation, args=(services, repo_id), name=f"release-{repo_id}", daemon=True
+        target=_wait_until_settled, args=(services, repo_id), name=f"release-{repo_id}", daemon=True
     )
     thread.start()
+
+
+def _wait_until_settled(services: Services, repo_id: str) -> None:
+    """No failure ends it, for no release would be switched back after it; only the end of the home does."""
+    before = ""
+    while services.home.root.is_dir():
+        try:
+            wait_for_confirmation(services, repo_id)
+            return
+        except Exception as error:  # noqa: BLE001 - the edge of a thread: a full disk, a lock, a link; it tries again
+            text = describe_briefly(error)
+            if text != before:
+                _log.warning("the release of %s that waits cannot be settled: %s", repo_id, text)
+            before = text
+            time.sleep(RETRY_S)
 
 
 def confirm(services: Services, owner_id: str) -> ReleaseState:
@@ -259,7 +295,11 @@ def roll_back(services: Services, owner_id: str) -> ReleaseState:
 
 def read_releases(services: Services, owner_id: str) -> ReleaseState:
     """What is in use, what was before, and the history."""
-    with open_releases(services.home, _repo_of(services, owner_id)) as releases:
+    return _settle(services, _repo_of(services, owner_id))
+
+
+def _settle(services: Services, repo_id: str) -> ReleaseState:
+    with open_releases(services.home, repo_id) as releases:
         releases.settle()
         return releases.state
 

@@ -13,6 +13,7 @@ from sandbox.git.refs import resolve_ref
 from sandbox.models import Repository, RepositoryUpdate
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, list_repositories
+from sandbox.text import format_utc
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import update_cache
 
@@ -57,7 +58,7 @@ def fetch_for_task(services: Services, repo_id: str, command: str) -> None:
         update_repository(services, repo_id)
     except SandboxError as error:
         fetched = find_fetch_time(services.home, repo_id)
-        age = f", of {fetched:%Y-%m-%d %H:%M} UTC" if fetched else ""
+        age = f", of {format_utc(fetched)}" if fetched else ""
         hint = f"{error.hint} Offline, it uses the last fetch{age}: `{command} --offline`."
         raise error.with_hint(hint.strip()) from error
 

@@ -25,6 +25,7 @@ from sandbox.policy.writes import parse_writable_path
 from sandbox.store import journal
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
+from sandbox.text import format_utc
 from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_contents
 from sandbox.workbench.controller.guest_accounts import Owner
@@ -185,7 +186,7 @@ def _find_last_edit(home: Home, task_id: str, path: str, sha256: str | None) -> 
     """Name and time of the latest journaled edit that left a file in this state; empty if none is found."""
     for entry in journal.read_recent_entries(home, task_id):
         if (path, sha256) in {*map(_state_after, entry.files), *map(_old_path_state, entry.files)}:
-            return f"{entry.operation} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"
+            return f"{entry.operation} at {format_utc(entry.at)}"
     return ""
 
 

@@ -28,7 +28,7 @@ from sandbox.models.checks import ReleaseRule
 from sandbox.models.releases import ReleaseManifest
 from sandbox.store.home import Home
 from sandbox.store.records import save_repository, save_task
-from sandbox.store.release_folder import open_releases
+from sandbox.store.release_folder import open_releases, staged_release
 from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.approvals import chosen_profile, question, requests
 from sandbox.workbench.checks import gate, task_checks
@@ -143,9 +143,9 @@ class Bench(Desk):
 
     def promote_another(self) -> None:
         name = "c" * 40
-        with open_releases(Home(self.home), self.repo_id) as releases:
-            with releases.staged() as staged:
-                releases.publish(staged, self.manifest_of(name))
+        home = Home(self.home)
+        with staged_release(home, self.repo_id) as staged, open_releases(home, self.repo_id) as releases:
+            releases.publish(staged, self.manifest_of(name))
             releases.promote(name, datetime.now(UTC))
             releases.confirm()
 

@@ -141,8 +141,11 @@ def test_a_look_that_fails_ends_the_looks_alone() -> None:
         raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "full", reason="history_full")
 
     progress = RemoteProgress(Questions(fail, lambda _: worker.run, lambda: (CHECK,)), shown.watch())
+    before = set(threading.enumerate())
     progress.begin()
-    time.sleep(0.2)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive()
     assert worker.looks == 1
     progress.end()
     progress.finish((worker.run,))

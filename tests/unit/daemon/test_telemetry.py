@@ -93,17 +93,17 @@ def test_an_answer_that_comes_byte_by_byte_has_the_deadline_of_its_request(is_ou
         thread.submit(_answer_slowly, server)
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(requests.Timeout) if is_ours else nullcontext():
-            session.post(url, timeout=1.5)
+            session.post(url, timeout=0.6)
 
 
 def _answer_slowly(server: socket.socket) -> None:
-    """In 4 s."""
+    """In 1.2 s."""
     connection, _ = server.accept()
     with connection, suppress(OSError):
         connection.recv(1 << 16)
         for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n":
             connection.sendall(bytes([byte]))
-            time.sleep(0.1)
+            time.sleep(0.03)
 
 
 def test_a_redirect_is_a_failure_that_is_logged(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:

@@ -127,7 +127,9 @@ def test_sections_of_tox_are_put_into_others_a_few_times_only() -> None:
 
 def test_a_version_with_more_digits_than_python_converts_is_refused() -> None:
     lock = f'[[package]]\nname = "a"\nversion = "{"1" * 5000}"\n'
-    read(pyproject__toml="[project]\nname = 'x'\ndependencies = ['a']\n", poetry__lock=lock)
+    manifest = read(pyproject__toml="[project]\nname = 'x'\ndependencies = ['a']\n", poetry__lock=lock)
+    assert [entry.reason for entry in manifest.refused] == [RefusalReason.VERSION]
+    assert manifest.locked == ()
 
 
 def test_lines_of_tox_with_factors_of_tests_are_read() -> None:

@@ -105,7 +105,9 @@ def test_the_reaper_forgets_what_is_gone_and_keeps_what_is_not(ward: QuarantineN
 
 def test_the_reaper_whose_time_has_run_out_asks_once_more(ward: QuarantineNotes) -> None:
     """As when the host is so busy that a short pause takes long."""
-    remove_within(engine(ward, 404), NAME, -1.0)
+    api = FakeApi(404)
+    remove_within(replace(engine(ward), api=api), NAME, -1.0)
+    assert api.answers == []
 
 
 def test_the_next_container_of_a_task_gets_a_name_that_nobody_holds(ward: QuarantineNotes) -> None:

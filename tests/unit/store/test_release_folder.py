@@ -16,7 +16,7 @@ import pytest
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ReleaseManifest
 from sandbox.store.home import Home
-from sandbox.store.release_folder import LOCK_WAIT_S, Releases, open_releases, write_release_file
+from sandbox.store.release_folder import LOCK_WAIT_S, Releases, open_releases, staged_release, write_release_file
 
 OLD, NEW, NEWEST = "1" * 40, "2" * 40, "3" * 40
 LATER = timedelta(hours=1)
@@ -33,7 +33,7 @@ def publish(releases: Releases, tree: str, key: str = "k") -> str:
     manifest = ReleaseManifest(
         repo_id="r", tree=tree, commit=tree, key=key, image_digest="", run_id="run-1", created_at=datetime.now(UTC)
     )
-    with releases.staged() as staged:
+    with staged_release(Home(releases.folder.parent.parent), "r") as staged:
         write_release_file(staged, "bin/app", [f"{tree} {key}".encode()], executable=True)
         return releases.publish(staged, manifest)
 

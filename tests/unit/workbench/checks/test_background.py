@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from sandbox.store.background_runs import BackgroundRunRecord, find_background_r
 from sandbox.store.home import Home
 from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.checks import background
+from sandbox.workbench.controller.background_threads import MAX_BACKGROUND_RUNS, BackgroundThread, BackgroundThreads
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -169,3 +172,117 @@ def test_a_start_removes_the_oldest_records(desk: Desk, monkeypatch: pytest.Monk
         run = background.start(services, question(desk), Watch(), lambda _watch, _run_id: ())
         background.wait(home, services.background_threads, run.run_id, DEADLINE_S)
     assert [path for path in records if path.exists()] == records[3 - kept :]
+
+
+class FullDisk:
+    """Records of background runs cannot be saved while `is_full`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_full = False
+        self.refused = 0
+        monkeypatch.setattr(background, "save_background_run", self._save)
+
+    def _save(self, home: Home, record: BackgroundRunRecord) -> None:
+        if self.is_full:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save_background_run(home, record)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
+    return FullDisk(monkeypatch)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["result", "error"])
+def test_an_end_that_cannot_be_saved_is_answered_and_saved_later(desk: Desk, disk: FullDisk, fails: bool) -> None:
+    """The disk is full when the run ends. This process has the result; another one reads that it may have been lost."""
+    services, started = desk.workbench._services, threading.Event()
+
+    def work(_watch: Watch, _run_id: str) -> tuple[CheckRun, ...]:
+        assert started.wait(DEADLINE_S)
+        disk.is_full = True
+        if fails:
+            raise SandboxError(ErrorCode.CONFLICT, "no")
+        return ()
+
+    def answer(threads: BackgroundThreads) -> str:
+        try:
+            return background.wait(services.home, threads, run.run_id, DEADLINE_S).state
+        except SandboxError as error:
+            return error.brief
+
+    run = background.start(services, question(desk), Watch(), work)
+    started.set()
+    expected = "no" if fails else "finished"
+    assert [answer(services.background_threads) for _ in range(2)] == [expected] * 2
+    assert find_background_run(services.home, run.run_id).state == "running"
+    assert answer(BackgroundThreads()) == (
+        f"{run.run_id} has no result: the process that ran it was killed, or could not save it"
+    )
+    with suppress(SandboxError):
+        assert background.stop(services, run.run_id).state == "finished"
+    disk.is_full = False
+    assert answer(services.background_threads) == expected
+    assert answer(BackgroundThreads()) == expected
+
+
+def test_progress_that_cannot_be_saved_ends_no_run(
+    desk: Desk, disk: FullDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged once. Control: the end is saved when there is space again."""
+    services, started = desk.workbench._services, threading.Event()
+
+    def work(watch: Watch, _run_id: str) -> tuple[CheckRun, ...]:
+        assert started.wait(DEADLINE_S)
+        disk.is_full = True
+        for position in (2, 1):
+            watch.queued(position)
+        disk.is_full = False
+        return ()
+
+    run = background.start(services, question(desk), Watch(), work)
+    started.set()
+    assert background.wait(services.home, services.background_threads, run.run_id, DEADLINE_S).state == "finished"
+    assert disk.refused == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the progress of {run.run_id} cannot be saved: No space left on device"
+    ]
+    assert find_background_run(services.home, run.run_id).state == "finished"
+
+
+def test_a_run_whose_first_record_cannot_be_saved_does_not_start(desk: Desk, disk: FullDisk) -> None:
+    disk.is_full = True
+    with pytest.raises(OSError, match="No space left"):
+        background.start(desk.workbench._services, question(desk), Watch(), lambda _watch, _run_id: pytest.fail("ran"))
+
+
+def test_only_so_many_results_wait_in_memory(desk: Desk) -> None:
+    """The oldest is dropped."""
+    threads, record = BackgroundThreads(), _record(desk, state="finished")
+    for number in range(MAX_BACKGROUND_RUNS + 1):
+
+        def end(thread: BackgroundThread) -> None:
+            thread.unsaved = record
+
+        threads.start(f"run-{number}", end).ended.wait(DEADLINE_S)
+    assert threads.find_unsaved("run-0") is None
+    assert threads.find_unsaved("run-1") is record
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(errno.ENOSPC, ErrorCode.QUOTA_EXCEEDED), (errno.EIO, ErrorCode.INTERNAL)],
+    ids=["shortage", "control"],
+)
+def test_a_shortage_of_the_host_is_no_defect(desk: Desk, number: int, code: ErrorCode) -> None:
+    services = desk.workbench._services
+    record = _record(desk)
+
+    def work(_watch: Watch, _run_id: str) -> tuple[CheckRun, ...]:
+        raise OSError(number, os.strerror(number))
+
+    background._run(services.home, record, Watch(), work, BackgroundThread(record.run_id))
+    failure = find_background_run(services.home, record.run_id).failure
+    assert failure is not None
+    assert failure.code is code

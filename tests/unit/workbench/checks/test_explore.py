@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.models import CheckRun, Exploration, Report, TestOutcome, TestResult, Verdict
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models import Check, CheckRun, Exploration, Report, TestOutcome, TestResult, Verdict
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
 from sandbox.store.result_files import save_test_results
-from sandbox.workbench import ExploreOptions
+from sandbox.workbench import ExploreOptions, Watch
 from sandbox.workbench.checks import explore
 from sandbox.workbench.checks.ranking import CheckOutcome
 from tests.unit.conftest import Upstream
@@ -110,3 +112,62 @@ def test_a_way_that_fails_as_before_or_passes_wins(
 ) -> None:
     """Controls: the exit status says that a check passed, whatever was lost of its report."""
     assert explored(desk, monkeypatch, {}, after).winner == "way"
+
+
+@pytest.mark.parametrize(
+    ("error", "ends_others"),
+    [(ZeroDivisionError(), True), (SandboxError(ErrorCode.TIMEOUT, "slow"), False)],
+    ids=["defect", "control"],
+)
+def test_a_defect_in_one_way_ends_the_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, error: Exception, ends_others: bool
+) -> None:
+    """Its caller waits for all of them. Control: an error of ours is that way's, and the others go on."""
+    base = desk.workbench.snapshot(desk.task.id).tree
+    failed, others = threading.Event(), list[bool]()
+
+    def run_in_rooms(_services: object, source: Any, _request: object, watch: Watch, *_: object) -> tuple[()]:
+        if source.tree == base:
+            return ()
+        if not failed.is_set():
+            failed.set()
+            raise error
+        others.append(watch.cancelled())
+        return ()
+
+    monkeypatch.setattr(explore, "run_in_rooms", run_in_rooms)
+    options = ExploreOptions(restore=False, jobs=1)
+    ways = {"a": PATCH, "b": PATCH.replace(b"three", b"four"), "c": PATCH.replace(b"three", b"five")}
+    if ends_others:
+        with pytest.raises(ZeroDivisionError):
+            desk.workbench.explore(desk.task.id, ways, options=options)
+        assert others == []
+    else:
+        desk.workbench.explore(desk.task.id, ways, options=options)
+        assert others == [False, False]
+
+
+def test_checks_of_several_ways_are_announced_one_at_a_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ways that meet: the second has to wait until the first has been announced."""
+    together, running, seen = threading.Barrier(2, timeout=60), list[str](), list[int]()
+    base = desk.workbench.snapshot(desk.task.id).tree
+
+    def run_in_rooms(_services: object, source: Any, request: Any, watch: Watch, *_: object) -> tuple[()]:
+        if source.tree != base:
+            together.wait()
+            watch.announce(request.checks[0], None)
+        return ()
+
+    def announce(check: Check, _run: CheckRun | None) -> None:
+        running.append(check.id)
+        meeting.wait(0.2)
+        seen.append(len(running))
+        running.remove(check.id)
+
+    meeting = threading.Event()
+    monkeypatch.setattr(explore, "run_in_rooms", run_in_rooms)
+    ways = {"a": PATCH, "b": PATCH.replace(b"three", b"four")}
+    desk.workbench.explore(
+        desk.task.id, ways, watch=Watch(announce=announce), options=ExploreOptions(restore=False, jobs=2)
+    )
+    assert seen == [1, 1]

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Approval
 from sandbox.models.checks import ReleaseRule
 from sandbox.models.releases import ReleaseManifest
 from sandbox.store.candidates import FILES, find_candidate, save_candidate, staged_candidate
 from sandbox.store.home import Home
-from sandbox.store.release_folder import open_releases
+from sandbox.store.release_folder import Releases, open_releases, staged_release
 from sandbox.workbench.delivery import promote
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -91,6 +94,7 @@ def application(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         def find_source(_services: object, owner: str) -> SimpleNamespace:
             return SimpleNamespace(owner=owner, repo_id=desk.repo_id, commit=made.head, tree=tree, profile=profile)
 
+        monkeypatch.setattr(promote, "_watch", lambda *_: None)  # it would outlive the test
         monkeypatch.setattr(promote, "find_source", find_source)
         monkeypatch.setattr(promote, "_find_passed", lambda *_: find_candidate(Home(desk.home), desk.repo_id, KEY))
         yield made
@@ -164,16 +168,140 @@ def test_s191_the_release_that_is_replaced_is_approved_with_it(application: Appl
     approval, state = application.approve()
     assert "instead of: no release" in approval.question
     home, repo_id = Home(application.desk.home), application.desk.repo_id
-    with open_releases(home, repo_id) as releases:
+    with staged_release(home, repo_id) as staged, open_releases(home, repo_id) as releases:
         other = ReleaseManifest(
             repo_id=repo_id, tree="c" * 40, commit="c" * 40, key="k", image_digest="", run_id="run-9",
             created_at=datetime.now(UTC),
         )  # fmt: skip
-        with releases.staged() as staged:
-            releases.publish(staged, other)
+        releases.publish(staged, other)
         releases.promote("c" * 40, datetime.now(UTC))
         releases.confirm()
     assert not application.is_approved()
     with refused(ErrorCode.CONFLICT) as caught:
         application.promote(state)
     assert "instead_of: approved '', now 'cccc" in caught.value.details
+
+
+def test_the_lock_that_others_await_is_free_while_files_are_copied(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes it meanwhile leaves the files alone that are being copied. Control: the next one removes what a
+    killed promoter left.
+    """
+    application.keep(GOOD)
+    home, repo_id = Home(application.desk.home), application.desk.repo_id
+    copy = promote._copy
+
+    def look_around(found: promote.Promotable, staged: Path) -> None:
+        copy(found, staged)
+
+        def look() -> None:
+            with open_releases(home, repo_id) as releases:
+                seen.append(releases.state.current)
+
+        other = threading.Thread(target=look)
+        other.start()
+        other.join(60)
+        assert staged.is_dir()
+
+    seen: list[str] = []
+    monkeypatch.setattr("sandbox.store.release_folder.LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(promote, "_copy", look_around)
+    application.promote(None)
+    assert (seen, application.installed) == ([""], GOOD)
+    left = home.releases(repo_id) / ".staging-0123456789abcdef"
+    left.mkdir()
+    application.desk.workbench.releases(application.desk.task.id)
+    assert not left.exists()
+
+
+def test_a_release_that_was_promoted_while_files_were_copied_is_not_replaced(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for its confirmation; or it is not the one that a person was shown."""
+    application.keep(GOOD)
+    _, state = application.approve()
+    home, repo_id = Home(application.desk.home), application.desk.repo_id
+    copy = promote._copy
+
+    def promote_another(found: promote.Promotable, staged: Path) -> None:
+        copy(found, staged)
+        with open_releases(home, repo_id) as releases:
+            (releases.folder / ("c" * 40)).mkdir(exist_ok=True)
+            releases.promote("c" * 40, datetime.now(UTC) + timedelta(hours=1))
+            if not pending:
+                releases.confirm()
+
+    monkeypatch.setattr(promote, "_copy", promote_another)
+    for pending, text in ((True, "waits for its confirmation"), (False, "another one")):
+        with refused(ErrorCode.CONFLICT) as caught:
+            application.promote(state)
+        assert pending is (text in caught.value.brief), caught.value.brief
+        with open_releases(home, repo_id) as releases:
+            releases.switch_back()
+            assert releases.state.current == ("" if pending else "c" * 40)
+
+
+class Flaky:
+    """Releases of a home that cannot be opened the first times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path, *failures: Exception) -> None:
+        self.home, self.failures = home, list(failures)
+        monkeypatch.setattr(promote, "open_releases", self._open)
+        monkeypatch.setattr(promote, "LOOK_S", 0.01)
+        monkeypatch.setattr(promote, "RETRY_S", 0.01)
+
+    @contextmanager
+    def _open(self, home: Home, repo_id: str) -> Iterator[Releases]:
+        if self.failures and home.root == self.home:  # threads of other tests look after their own
+            raise self.failures.pop(0)
+        with open_releases(home, repo_id) as releases:
+            yield releases
+
+
+BUSY = SandboxError(ErrorCode.CONFLICT, "Another operation is still running")
+LINK = SandboxError(ErrorCode.UNSAFE_PATH, "no directory")
+FULL = OSError(28, "No space left on device")
+WATCH = promote._watch
+
+
+def test_no_failure_ends_the_watch_over_a_release(
+    application: Application, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is switched back after it. What goes on is logged once; that another process has the lock, not at all."""
+    application.keep(GOOD)
+    application.promote(None)
+    assert application.installed == GOOD
+    home, repo_id = Home(application.desk.home), application.desk.repo_id
+    with open_releases(home, repo_id) as releases:
+        releases.switch_back()
+        releases.promote(application.tree, datetime.now(UTC))
+    Flaky(monkeypatch, home.root, BUSY, FULL, FULL, LINK, BUSY)
+    with caplog.at_level(logging.WARNING):
+        WATCH(application.desk.workbench._services, repo_id)
+        [thread] = [one for one in threading.enumerate() if one.name == f"release-{repo_id}"]
+        thread.join(60)
+        assert not thread.is_alive()
+    assert application.installed is None
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [
+        "[Errno 28] No space left on device", "no directory",
+    ]  # fmt: skip
+
+
+def test_the_watch_over_a_release_ends_with_its_home(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = SimpleNamespace(home=SimpleNamespace(root=application.desk.home / "gone"))
+    Flaky(monkeypatch, application.desk.home / "gone", *[LINK] * 1000)
+    promote._wait_until_settled(services, "r")  # type: ignore[arg-type]  # what it uses
+
+
+def test_a_lock_that_is_held_for_long_ends_no_wait(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: at the end of the wait it is named, and another failure at once."""
+    services, repo_id = application.desk.workbench._services, application.desk.repo_id
+    Flaky(monkeypatch, application.desk.home, BUSY, BUSY)
+    assert promote.wait_for_confirmation(services, repo_id).pending is None
+    Flaky(monkeypatch, application.desk.home, BUSY)
+    with refused(ErrorCode.CONFLICT):
+        promote.wait_for_confirmation(services, repo_id, 0)
+    Flaky(monkeypatch, application.desk.home, LINK)
+    with refused(ErrorCode.UNSAFE_PATH):
+        promote.wait_for_confirmation(services, repo_id)
