@@ -57,6 +57,28 @@ def test_a_released_id_is_known_for_a_week(acquired: AcquiredWorkspaces, tmp_pat
         acquired.release(first, lambda _: None)
 
 
+def test_an_old_id_that_another_process_forgets_meanwhile_is_in_no_way(
+    acquired: AcquiredWorkspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workspace is released by then. Control: the old id is forgotten."""
+    old, other = (acquired.save(WorkspaceRequest(hint=hint)).id for hint in ("old", "other"))
+    acquired.release(old, lambda _: None)
+    mark = next(tmp_path.rglob(f"{old}.released"))
+    os.utime(mark, (1, 1))
+    stat = Path.stat
+
+    def stat_after_removal(path: Path, **options: bool) -> os.stat_result:
+        if path == mark:
+            path.unlink()
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat_after_removal)
+    acquired.release(other, lambda _: None)
+    monkeypatch.undo()
+    assert acquired.find(other) is None
+    assert not mark.exists()
+
+
 def test_what_cannot_be_given_up_stays_acquired(acquired: AcquiredWorkspaces) -> None:
     record = acquired.save(WorkspaceRequest(hint="one"), repo="r")
     with pytest.raises(ZeroDivisionError):
