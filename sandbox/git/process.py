@@ -263,6 +263,7 @@ class Git:
             popen = start(command, stdin, self.working_directory)
             process = GitProcess(popen, args[0], deadline_s, network)
             try:
+                process.start_threads()
                 if memory is not None and not limit_memory(popen.pid, memory.limit_bytes):
                     raise out_of_memory_error(args[0], f"it used more than {memory.limit_bytes} bytes")
                 with process.stop_on_shutdown():
@@ -330,11 +331,23 @@ class GitProcess:
         self._cut = False
         self._timer = threading.Timer(deadline_s, self._expire)
         self._timer.daemon = True
-        self._timer.start()
         self._reader = threading.Thread(target=self._collect_errors, daemon=True)
-        self._reader.start()
         self.stdout: IO[bytes] = popen.stdout
         self.code = -1
+
+    def start_threads(self) -> None:
+        """Start the deadline and the reader of stderr. Raises: `quota_exceeded` on a host without a thread for them."""
+        try:
+            self._timer.start()
+            self._reader.start()
+        except RuntimeError as error:
+            self._popen.stderr.close()
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED,
+                f"git {self._name} was stopped: this host has no thread left to watch it",
+                details=str(error),
+                hint="Run fewer operations in parallel, or raise `ulimit -u` or the unit's TasksMax=.",
+            ) from error
 
     @property
     def stderr(self) -> str:
@@ -401,7 +414,8 @@ class GitProcess:
         with suppress(OSError):
             self.stdout.close()
         self._popen.wait()
-        self._reader.join(timeout=5)
+        if self._reader.is_alive():
+            self._reader.join(timeout=5)
 
     def _expire(self) -> None:
         self._expired = True

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -321,6 +324,34 @@ def test_the_deadline_ends_a_git_that_waits_for_input(upstream: Upstream) -> Non
             assert process.stdout.read(1) == b""
     finally:
         os.close(write_end)
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_git_that_no_thread_can_watch_is_ended(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
+    """Else it goes on without a deadline. `started`: threads that the host has left."""
+    processes: list[subprocess.Popen[bytes]] = []
+    start, popen = threading.Thread.start, subprocess.Popen
+    left = [start] * started
+
+    def start_while_possible(thread: threading.Thread) -> None:
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()(thread)
+
+    def record(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        processes.append(popen(*args, **options))
+        return processes[-1]
+
+    ends = os.pipe()
+    with os.fdopen(ends[0], "rb") as silent, os.fdopen(ends[1], "wb"), monkeypatch.context() as host:
+        host.setattr(threading.Thread, "start", start_while_possible)
+        host.setattr(subprocess, "Popen", record)
+        git = Git(upstream.git_dir)
+        with refused(ErrorCode.QUOTA_EXCEEDED), git.stream("cat-file", "--batch", stdin=silent):
+            pass
+    assert [process.returncode for process in processes] == [-signal.SIGKILL]
 
 
 def test_an_error_of_the_reader_does_not_hide_that_the_deadline_passed(upstream: Upstream) -> None:
