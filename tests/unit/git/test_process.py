@@ -402,6 +402,31 @@ def test_stderr_is_kept_to_a_bound_and_never_blocks_git(upstream: Upstream) -> N
     assert time.monotonic() - started < 2 * slowness()
 
 
+@pytest.mark.parametrize("error", [OSError("the terminal is gone"), KeyError("a bug"), None], ids=repr)
+def test_a_caller_that_raises_or_stalls_in_its_progress_does_not_stop_git(
+    upstream: Upstream, error: Exception | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None: it stalls. Control: each was called, and git said more than its pipe holds."""
+    ended, lines = threading.Event(), list[str]()
+
+    def report(line: str) -> None:
+        lines.append(line)
+        if error is not None:
+            raise error
+        ended.wait(60)
+
+    network = replace(ssh("yes 'remote: a line of 30 characters' | head -n 10000 >&2; echo last >&2"), progress=report)
+    started = time.monotonic()
+    try:
+        result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=network, deadline_s=20)
+    finally:
+        ended.set()
+    assert time.monotonic() - started < 5 * slowness()
+    assert "last" in result.stderr
+    assert len(lines) == 1
+    assert ("a bug" in caplog.text) is isinstance(error, KeyError)
+
+
 def test_a_failure_is_a_typed_error_and_an_attempt_is_an_answer(upstream: Upstream) -> None:
     git = Git(upstream.git_dir)
     assert git.attempt("rev-parse", "--verify", "--quiet", "refs/heads/none").code == 1
