@@ -93,7 +93,7 @@ class AcquiredWorkspaces:
             try:
                 found = self.find(path.stem)
             except SandboxError as error:
-                yield SandboxError(error.code, error.brief, details=error.details, data={"id": path.stem})
+                yield error.with_changes(data={"id": path.stem})
                 continue
             if found is not None:
                 yield found

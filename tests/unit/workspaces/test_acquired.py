@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import WorkspaceRequest
 from sandbox.store.home import Home
 from sandbox.workspaces.acquired import AcquiredWorkspaces
@@ -77,6 +77,16 @@ def test_an_old_id_that_another_process_forgets_meanwhile_is_in_no_way(
     monkeypatch.undo()
     assert acquired.find(other) is None
     assert not mark.exists()
+
+
+def test_a_damaged_record_is_listed_with_what_can_be_done(acquired: AcquiredWorkspaces, tmp_path: Path) -> None:
+    record = acquired.save(WorkspaceRequest(hint="one"))
+    path = next(tmp_path.rglob(f"{record.id}.json"))
+    path.write_bytes(b"{")
+    (error,) = acquired.list()
+    assert isinstance(error, SandboxError)
+    assert error.data == {"id": record.id}
+    assert "Move the file away" in error.hint
 
 
 def test_what_cannot_be_given_up_stays_acquired(acquired: AcquiredWorkspaces) -> None:
