@@ -9,12 +9,9 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.artifact_lists import Artifact, ArtifactList
-from sandbox.store.home import Home, damaged_file_error, read_json, write_json
+from sandbox.store.home import Home, read_record, write_json
 from sandbox.store.lockfile import create_locked
 
 SUFFIX = ".artifacts"
@@ -51,7 +48,7 @@ def save_list(home: Home, owner_id: str, found: ArtifactList) -> None:
 
 def read_list(home: Home, owner_id: str, run_id: str) -> ArtifactList | None:
     """The list of a run that `find_owner` found; None if it has none. Raises: `internal` for a damaged file."""
-    return _load(home.logs(owner_id) / f"{run_id}{SUFFIX}")
+    return read_record(home.logs(owner_id) / f"{run_id}{SUFFIX}", ArtifactList)
 
 
 def stream_content(home: Home, artifact: Artifact) -> Iterator[bytes]:
@@ -103,21 +100,13 @@ def list_names(path: Path) -> dict[str, int]:
 
     Raises: `internal` if it cannot be read or is damaged.
     """
-    found = _load(path)
+    found = read_record(path, ArtifactList)
     return {} if found is None else {each.sha256.removeprefix("sha256:"): each.size for each in found.artifacts}
 
 
 def find_old_lists(folder: Path, days: float) -> list[Path]:
     """The lists of one folder of logs that are older than this."""
     return [path for path in folder.glob(f"run-*{SUFFIX}") if _age_s(path) > days * 86400.0]
-
-
-def _load(path: Path) -> ArtifactList | None:
-    document = read_json(path)
-    try:
-        return None if document is None else ArtifactList.model_validate(document)
-    except ValidationError as error:
-        raise damaged_file_error(path, describe_errors(error)) from error
 
 
 def _list_entries(folder: Path) -> list[Path]:
