@@ -77,20 +77,30 @@ class SandboxError(Exception):
 
     def with_hint(self, hint: str) -> Self:
         """A copy with another hint."""
-        return self._copy(hint=hint)
+        return self.with_changes(hint=hint)
 
     def with_details(self, details: str) -> Self:
         """A copy with other details."""
-        return self._copy(details=details)
+        return self.with_changes(details=details)
 
-    def _copy(self, **changed: str) -> Self:
-        """A copy of the same class, with the attributes of a subclass, for a caller to raise `from` this error.
+    def with_changes(
+        self,
+        *,
+        brief: str | None = None,
+        details: str | None = None,
+        hint: str | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """A copy with other texts, for a caller to raise `from` this error. All else is kept: code, reason, class, and
+        the attributes of a subclass. `data`: added to what the error has.
 
         The constructors of subclasses take other arguments, so none is called.
         """
-        copied = type(self).__new__(type(self), *self.args)
+        more = None if data is None else {**(self.data or {}), **data}
+        changed = {"brief": brief, "details": details, "hint": hint, "data": more}
+        copied = type(self).__new__(type(self), brief or self.brief)
         copied.__dict__.update(self.__dict__)
-        copied.__dict__.update(changed)
+        copied.__dict__.update({name: value for name, value in changed.items() if value is not None})
         return copied
 
     def payload(self) -> dict[str, dict[str, Any]]:

@@ -3,8 +3,9 @@
 Theory. A count of threads does not limit memory: sixteen that each read a large file need sixteen times its size.
 So work reserves bytes before it uses them, waits while others hold them, and returns them at its end. A thread takes
 what it needs in one piece, and in the order of arrival, so a large reservation is not passed by small ones for ever. A
-thread that holds a reservation never waits for another: what it takes in addition exceeds the budget by a little, and
-no two threads can wait for each other.
+thread that holds a reservation never waits for another of the same budget: what it takes in addition exceeds it by a
+little. Budgets have an order, and a thread that holds a later one does not wait for an earlier one either: shares of a
+budget, `PROCESS_BUDGET`, `TRANSFER_BUDGET`. So no threads can wait for each other.
 """
 
 from __future__ import annotations
@@ -94,10 +95,14 @@ def _load_c_library() -> CDLL:
 
 
 class MemoryBudget:
-    """A semaphore that counts bytes. Thread-safe and fair."""
+    """A semaphore that counts bytes. Thread-safe and fair.
 
-    def __init__(self, total_bytes: int) -> None:
+    `later`: a budget that comes after this one in the order; threads that hold it do not wait for this one.
+    """
+
+    def __init__(self, total_bytes: int, later: MemoryBudget | None = None) -> None:
         self._total = total_bytes
+        self._later = later
         self._free = total_bytes
         self._changed = threading.Condition()
         self._queue: deque[object] = deque()
@@ -118,7 +123,7 @@ class MemoryBudget:
         """Hold a reservation. Raises: `timeout` if it is not free in time; `quota_exceeded` if it never can be."""
         thread = threading.get_ident()
         with self._changed:
-            if not self._holders[thread]:
+            if not self._is_held_by(thread):
                 self._wait_for(size_bytes, deadline_s)
             self._free -= size_bytes
             self._holders[thread] += 1
@@ -131,6 +136,10 @@ class MemoryBudget:
                 if not self._holders[thread]:
                     del self._holders[thread]
                 self._changed.notify_all()
+
+    def _is_held_by(self, thread: int) -> bool:
+        """Whether this thread, the current one, holds this budget or a later one."""
+        return self._holders[thread] > 0 or (self._later is not None and self._later._is_held_by(thread))
 
     def _wait_for(self, size_bytes: int, deadline_s: float) -> None:
         """Wait in the queue. The caller holds the lock, which is released while it waits."""
@@ -155,8 +164,8 @@ class MemoryBudget:
             self._changed.notify_all()
 
 
-PROCESS_BUDGET = MemoryBudget(BUDGET_BYTES)
-"""Memory belongs to the process, so this is the one budget that is not a parameter of the surfaces."""
-
 TRANSFER_BUDGET = MemoryBudget(TRANSFER_BYTES)
-"""The same for git commands that receive or send objects. Apart, so that only transfers wait for a slow remote."""
+"""That of git commands that receive or send objects. Apart, so that only transfers wait for a slow remote."""
+
+PROCESS_BUDGET = MemoryBudget(BUDGET_BYTES, later=TRANSFER_BUDGET)
+"""Memory belongs to the process, so this budget is no parameter of the surfaces."""

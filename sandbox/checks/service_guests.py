@@ -192,7 +192,7 @@ class _RunningService:
             ending = self._ending.result()
         except SandboxError as error:
             brief = f"The service '{self.setup.rule.name}' could not be started: {error.brief}"
-            return SandboxError(error.code, brief, details=error.details, hint=error.hint)
+            return error.with_changes(brief=brief)
         if ending.oom_killed:
             return self._failure("ended before it was ready: it needs more memory than its limit")
         return self._failure(f"ended before it was ready, with exit status {ending.exit_code}")

@@ -300,13 +300,10 @@ class RemoteTasks(TasksElsewhere):
             return error
         self._undo_creation(create, task_id)
         made = "fork" if create.name is OperationName.FORK else "task"
-        return SandboxError(
-            error.code,
-            f"All workers of the cluster are busy; the {made} was not created",
-            details=error.details,
+        return error.with_changes(
+            brief=f"All workers of the cluster are busy; the {made} was not created",
             hint="Ask again later. "
             f"`sandbox cluster {'create' if made == 'task' else 'ask TASK fork'}` keeps a place in the line.",
-            reason=error.reason,
         )
 
     def _undo_creation(self, create: TaskOperation, task_id: str) -> None:

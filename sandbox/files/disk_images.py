@@ -90,14 +90,19 @@ def create_disk(image: Path, template: Path) -> None:
     under its name. Raises: OSError.
     """
     beside = image.with_name(f".{image.name}.{secrets.token_hex(4)}")
-    with template.open("rb") as source:
-        target = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            copy_with_holes(source.fileno(), target)
-            os.fsync(target)
-        finally:
-            os.close(target)
-    beside.replace(image)
+    try:
+        with template.open("rb") as source:
+            target = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                copy_with_holes(source.fileno(), target)
+                os.fsync(target)
+            finally:
+                os.close(target)
+        beside.replace(image)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()  # it takes space where there was too little
+        raise
 
 
 def copy_with_holes(source: int, target: int) -> None:

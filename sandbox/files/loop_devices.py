@@ -2,8 +2,8 @@
 
 Theory. Two devices over one file are two caches that do not know each other, and two mounts through them destroy the
 file system. So a file that already has a device gets no second one: `attach_image` searches for it first, under a lock
-on the file. Every device clears itself when its last user is gone (`AUTOCLEAR`): no program has to detach it, not even
-after a kill.
+on the file; a device that cannot be asked may be it, unless sysfs names another file. Every device clears itself when
+its last user is gone (`AUTOCLEAR`): no program has to detach it, not even after a kill.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 _LOOP_GET_STATUS64, _LOOP_CONFIGURE, _LOOP_CTL_GET_FREE = 0x4C05, 0x4C0A, 0x4C82
@@ -22,6 +22,7 @@ _INFO = struct.Struct("=5Q4I160x2Q")  # struct loop_info64; the third group: num
 _CONFIG_TAIL = 64
 _BLOCK_BYTES = 4096
 _CONTROL = Path("/dev/loop-control")
+_SYSTEM = Path("/sys/block")
 _ATTEMPTS = 64  # other programs may take the free device that the kernel named
 
 
@@ -36,7 +37,7 @@ def attach_image(image: Path, before_new: Callable[[Path], None] | None) -> Iter
     backing = os.open(image, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(backing, fcntl.LOCK_EX)
-        found = None if before_new is None else _find_device(os.fstat(backing))
+        found = None if before_new is None else _find_device(os.fstat(backing), image.name)
         if found is None and before_new is not None:
             before_new(image)
         device, path = found or _configure_new(backing)
@@ -51,27 +52,54 @@ def attach_image(image: Path, before_new: Callable[[Path], None] | None) -> Iter
 
 def is_attached(image: Path) -> bool:
     """Whether a loop device uses this file, perhaps one that is unmounted but still in use. Raises: OSError."""
-    found = _find_device(image.stat())
+    found = _find_device(image.stat(), image.name)
     if found is not None:
         os.close(found[0])
     return found is not None
 
 
-def _find_device(image: os.stat_result) -> tuple[int, Path] | None:
-    """An open descriptor of the device of this file, and its path. While it is open the device is not cleared."""
-    for entry in Path("/sys/block").glob("loop*/loop"):
-        path = Path("/dev") / entry.parent.name
-        with suppress(OSError):  # it was cleared meanwhile
-            device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+def _find_device(image: os.stat_result, name: str) -> tuple[int, Path] | None:
+    """An open descriptor of the device of this file, and its path. While it is open the device is not cleared.
+
+    Raises: OSError if a device cannot be asked that may be the one.
+    """
+    for entry in _SYSTEM.iterdir():
+        if entry.name.startswith("loop") and (entry / "loop").exists():
+            path = Path("/dev") / entry.name
             try:
-                answer = _INFO.unpack(fcntl.ioctl(device, _LOOP_GET_STATUS64, bytes(_INFO.size)))
-            except OSError:
-                os.close(device)
-                continue
-            if (answer[0], answer[1]) == (image.st_dev, image.st_ino):
+                device = _open_if_backed_by(image, path)
+            except OSError as error:
+                if error.errno != errno.ENXIO and _may_be_backed_by(name, entry / "loop/backing_file"):
+                    raise
+                continue  # it was cleared meanwhile, or is of another file
+            if device is not None:
                 return device, path
-            os.close(device)
     return None
+
+
+def _open_if_backed_by(image: os.stat_result, path: Path) -> int | None:
+    """A descriptor of a device; None if another file is behind it. Raises: OSError; ENXIO: no file is behind it."""
+    device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        answer = _INFO.unpack(fcntl.ioctl(device, _LOOP_GET_STATUS64, bytes(_INFO.size)))
+    except OSError:
+        os.close(device)
+        raise
+    if (answer[0], answer[1]) == (image.st_dev, image.st_ino):
+        return device
+    os.close(device)
+    return None
+
+
+def _may_be_backed_by(name: str, backing_file: Path) -> bool:
+    """sysfs has the path of the file, as it is called now; no file if the device was cleared. Raises: OSError."""
+    try:
+        path = backing_file.read_bytes()
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENODEV}:
+            return False
+        raise
+    return os.path.basename(path.rstrip(b"\n").removesuffix(b" (deleted)")) == os.fsencode(name)
 
 
 def _configure_new(backing: int) -> tuple[int, Path]:

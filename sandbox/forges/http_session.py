@@ -31,7 +31,9 @@ class TransientForgeError(SandboxError):
     """A transient failure. `wait_s`: the pause that the forge asked for; 0 if it named none."""
 
     def __init__(self, error: SandboxError, wait_s: float = 0.0) -> None:
-        super().__init__(error.code, error.brief, details=error.details, hint=error.hint)
+        super().__init__(
+            error.code, error.brief, details=error.details, hint=error.hint, reason=error.reason, data=error.data
+        )
         self.wait_s = wait_s
 
 

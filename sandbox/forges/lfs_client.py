@@ -13,6 +13,7 @@ import base64
 import json
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -92,7 +93,10 @@ class _Transfer:
         self._server = server
         self._remote = _parse(server.endpoint)
         self._sessions: dict[Origin, requests.Session] = {}
-        self._sockets: list[socket.socket] = []
+        self._sockets: dict[
+            Origin, socket.socket
+        ] = {}  # a duplicate of the last connection's, also while an answer ends
+        self._lock = threading.Lock()  # of `_sockets`
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -103,13 +107,23 @@ class _Transfer:
         finally:
             for session in self._sessions.values():
                 session.close()
-            for duplicate in self._sockets:
+            for duplicate in self._sockets.values():
                 duplicate.close()
 
     def _break(self) -> None:
-        for duplicate in self._sockets:
-            with suppress(OSError):
-                duplicate.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            for duplicate in self._sockets.values():
+                with suppress(OSError):
+                    duplicate.shutdown(socket.SHUT_RDWR)
+
+    def _keep_breakable(self, origin: Origin, found: socket.socket) -> None:
+        """Requests go one after the other: the connection before to the same origin is over."""
+        duplicate = socket.socket(fileno=os.dup(found.fileno()))
+        with self._lock:
+            former = self._sockets.pop(origin, None)
+            self._sockets[origin] = duplicate
+        if former is not None:
+            former.close()
 
     def ask(self, wanted: Mapping[str, PointedFile]) -> Mapping[str, DownloadAction]:
         """The batch API: where these objects are."""
@@ -217,7 +231,7 @@ class _Transfer:
                 hint=f"Only a remote that itself is in a private network may name such a host. {POINTERS_HINT}",
             )
         found = _connect_to_first(allowed, port, timeout_s)
-        self._sockets.append(socket.socket(fileno=os.dup(found.fileno())))
+        self._keep_breakable(origin, found)
         return found
 
 

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.executable import require_safe_program
@@ -33,8 +33,15 @@ from sandbox.git.memory_limits import LARGE, SMALL, GitMemory, choose_memory, is
 from sandbox.git.object_cache import ObjectCache
 from sandbox.git.shutdown import Shutdown
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.memory import PROCESS_BUDGET, TRANSFER_BUDGET, MemoryBudget
+
+if TYPE_CHECKING:
+    from sandbox.git import progress
+    from sandbox.git.progress import ProgressForwarder
+else:  # loaded at first use (docs/adr/0080)
+    progress = LazyModule("sandbox.git.progress")
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_DEADLINE_S = 120.0
@@ -145,7 +152,8 @@ class ResourceLimits:
 class NetworkAccess:
     """What a network command gets in addition: one protocol, and the means to authenticate for one URL.
 
-    `progress` is called with git's lines of progress, which include remote text, from another thread.
+    `progress` is called with git's lines of progress, which include remote text, from another thread. While it is slow,
+    and after it raised an error, it misses lines.
     `redact` is applied to all text that git prints on stderr, before the text is cut or passed on.
     """
 
@@ -263,6 +271,7 @@ class Git:
             popen = start(command, stdin, self.working_directory)
             process = GitProcess(popen, args[0], deadline_s, network)
             try:
+                process.start_threads()
                 if memory is not None and not limit_memory(popen.pid, memory.limit_bytes):
                     raise out_of_memory_error(args[0], f"it used more than {memory.limit_bytes} bytes")
                 with process.stop_on_shutdown():
@@ -323,6 +332,7 @@ class GitProcess:
         self._popen = popen
         self._network = network or NetworkAccess("none")
         self._lines = LineSplitter()
+        self._forwarder: ProgressForwarder | None = None
         self._name = name
         self._deadline_s = deadline_s
         self._expired = False
@@ -330,11 +340,25 @@ class GitProcess:
         self._cut = False
         self._timer = threading.Timer(deadline_s, self._expire)
         self._timer.daemon = True
-        self._timer.start()
         self._reader = threading.Thread(target=self._collect_errors, daemon=True)
-        self._reader.start()
         self.stdout: IO[bytes] = popen.stdout
         self.code = -1
+
+    def start_threads(self) -> None:
+        """Start the deadline and the reader of stderr. Raises: `quota_exceeded` on a host without a thread for them."""
+        if self._network.progress is not None:
+            self._forwarder = progress.ProgressForwarder(self._network.progress)
+        try:
+            self._timer.start()
+            self._reader.start()
+        except RuntimeError as error:
+            self._popen.stderr.close()
+            raise SandboxError(
+                ErrorCode.QUOTA_EXCEEDED,
+                f"git {self._name} was stopped: this host has no thread left to watch it",
+                details=str(error),
+                hint="Run fewer operations in parallel, or raise `ulimit -u` or the unit's TasksMax=.",
+            ) from error
 
     @property
     def stderr(self) -> str:
@@ -401,7 +425,8 @@ class GitProcess:
         with suppress(OSError):
             self.stdout.close()
         self._popen.wait()
-        self._reader.join(timeout=5)
+        if self._reader.is_alive():
+            self._reader.join(timeout=5)
 
     def _expire(self) -> None:
         self._expired = True
@@ -412,7 +437,7 @@ class GitProcess:
             os.killpg(self._popen.pid, signal.SIGKILL)
 
     def _collect_errors(self) -> None:
-        with suppress(OSError, ValueError):
+        with self._forwarder or nullcontext(), suppress(OSError, ValueError):
             while chunk := self._popen.stderr.read1(_CHUNK):
                 self._errors += chunk
                 self._cut = self._cut or len(self._errors) > _STDERR_LIMIT
@@ -421,9 +446,9 @@ class GitProcess:
             self._popen.stderr.close()
 
     def _report_progress(self, chunk: bytes) -> None:
-        lines = self._lines.split(chunk)
-        if self._network.progress is not None and lines:
-            self._network.progress(self._network.redact(lines[-1]))
+        if self._forwarder is not None:
+            for line in self._lines.split(chunk)[-1:]:
+                self._forwarder.forward(self._network.redact(line))
 
 
 class LineSplitter:

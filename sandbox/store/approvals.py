@@ -15,11 +15,9 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from sandbox.errors import SandboxError, describe_briefly
 from sandbox.models import Approval
-from sandbox.store.home import Home, damaged_file_error, read_json, write_json
+from sandbox.store.home import Home, damaged_file_error, read_record, write_json
 
 _ID = re.compile(r"apr-[a-z2-7]{26}")
 _log = logging.getLogger(__name__)
@@ -85,11 +83,10 @@ def _age_key(approval: Approval) -> tuple[datetime, str]:
 def _load(path: Path) -> Approval | None:
     """None for a damaged record, and for a copy: using the copy would not use up the original."""
     try:
-        document = read_json(path)
-        found = None if document is None else Approval.model_validate(document)
+        found = read_record(path, Approval)
         if found is not None and found.id != path.stem:
             raise damaged_file_error(path, f"it is the record of {found.id}")
         return found
-    except (SandboxError, ValidationError) as error:
+    except SandboxError as error:
         _log.warning("the approval %s cannot be read: %s", path.stem, describe_briefly(error))
         return None

@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.artifact_lists import Artifact, ArtifactList
-from sandbox.store.home import Home, damaged_file_error, read_json, write_json
+from sandbox.store.home import Home, read_record, write_json
 from sandbox.store.lockfile import create_locked
 
 SUFFIX = ".artifacts"
+_HEX_DIGITS = frozenset("0123456789abcdef")
 _UNUSED_S = 3600.0  # a content without a list may be of a run that is about to write its list
 
 
@@ -50,12 +48,7 @@ def save_list(home: Home, owner_id: str, found: ArtifactList) -> None:
 
 def read_list(home: Home, owner_id: str, run_id: str) -> ArtifactList | None:
     """The list of a run that `find_owner` found; None if it has none. Raises: `internal` for a damaged file."""
-    path = home.logs(owner_id) / f"{run_id}{SUFFIX}"
-    document = read_json(path)
-    try:
-        return None if document is None else ArtifactList.model_validate(document)
-    except ValidationError as error:
-        raise damaged_file_error(path, describe_errors(error)) from error
+    return read_record(home.logs(owner_id) / f"{run_id}{SUFFIX}", ArtifactList)
 
 
 def stream_content(home: Home, artifact: Artifact) -> Iterator[bytes]:
@@ -80,13 +73,13 @@ def stream_content(home: Home, artifact: Artifact) -> Iterator[bytes]:
     yield held
 
 
-def find_unused(home: Home) -> list[Path]:
-    """Contents that no list names, and that are not new."""
-    used = set[str]()
-    for path in (list_path for folder in home.all_logs() for list_path in folder.glob(f"run-*{SUFFIX}")):
-        used |= set(list_names(path))
-    stored = home.artifacts.glob("[0-9a-f]*") if home.artifacts.is_dir() else ()
-    return [path for path in stored if path.name not in used and _age_s(path) > _UNUSED_S]
+def find_unused(home: Home, without: Collection[Path] = ()) -> list[Path]:
+    """Contents that no list names, except those of `without`, and that are not new.
+
+    Raises: `internal` or OSError if a list cannot be read: it may name any of them.
+    """
+    used = {name for path in list_all(home) if path not in without for name in list_names(path)}
+    return [path for path in _list_entries(home.artifacts) if _is_content(path, used) and _age_s(path) > _UNUSED_S]
 
 
 def remove_unused(found: Iterable[Path]) -> None:
@@ -96,12 +89,19 @@ def remove_unused(found: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
+def list_all(home: Home) -> list[Path]:
+    """The lists of all runs. Raises: OSError if a folder cannot be read, which `glob` may take for an empty one."""
+    paths = (path for folder in _list_entries(home.logs("any").parent) for path in _list_entries(folder))
+    return [path for path in paths if path.name.startswith("run-") and path.suffix == SUFFIX]
+
+
 def list_names(path: Path) -> dict[str, int]:
-    """The hashes that a list names, with the sizes of the contents; none if it is damaged."""
-    try:
-        return {each.sha256.removeprefix("sha256:"): each.size for each in _parse(path)}
-    except (SandboxError, ValidationError, OSError):
-        return {}
+    """The hashes that a list names, with the sizes of the contents; none if it was removed.
+
+    Raises: `internal` if it cannot be read or is damaged.
+    """
+    found = read_record(path, ArtifactList)
+    return {} if found is None else {each.sha256.removeprefix("sha256:"): each.size for each in found.artifacts}
 
 
 def find_old_lists(folder: Path, days: float) -> list[Path]:
@@ -109,8 +109,15 @@ def find_old_lists(folder: Path, days: float) -> list[Path]:
     return [path for path in folder.glob(f"run-*{SUFFIX}") if _age_s(path) > days * 86400.0]
 
 
-def _parse(path: Path) -> tuple[Artifact, ...]:
-    return ArtifactList.model_validate(read_json(path)).artifacts
+def _list_entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):  # it was removed meanwhile, or is a file
+        return []
+
+
+def _is_content(path: Path, used: Collection[str]) -> bool:
+    return path.name[0] in _HEX_DIGITS and path.name not in used
 
 
 def _age_s(path: Path) -> float:

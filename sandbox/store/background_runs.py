@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ObjectId
 from sandbox.models.background import BackgroundFacts
 from sandbox.models.model import Model
 from sandbox.models.words import RUN_ID_PATTERN
-from sandbox.store.home import Home, damaged_file_error, newest_files, read_json, write_json
+from sandbox.store.home import Home, newest_files, read_record, write_json
 
 PRUNE_SLACK = 50
 """How many records more than are kept trigger pruning when a run is started: sorting takes a millisecond."""
@@ -75,13 +74,10 @@ def save_background_run(home: Home, record: BackgroundRunRecord) -> None:
 def find_background_run(home: Home, run_id: str) -> BackgroundRunRecord:
     """Raises: `not_found` with the newest runs, also for an invalid id; `internal` for a damaged record."""
     path = home.background_run(run_id) if re.fullmatch(RUN_ID_PATTERN, run_id) else None
-    document = read_json(path) if path is not None else None
-    if path is None or document is None:
+    record = read_record(path, BackgroundRunRecord) if path is not None else None
+    if record is None:
         raise _not_found_error(home, run_id)
-    try:
-        return BackgroundRunRecord.model_validate(document)
-    except ValidationError as error:
-        raise damaged_file_error(path, describe_errors(error)) from error
+    return record
 
 
 def read_background_run(home: Home, run_id: str) -> BackgroundRunRecord | None:
@@ -96,11 +92,12 @@ def list_background_runs(home: Home, limit: int) -> Iterator[BackgroundRunRecord
     """Records, last written first. Damaged ones are skipped, with a warning."""
     for path in newest_files(home.background_runs)[:limit]:
         try:
-            document = read_json(path)
-            if document is not None:
-                yield BackgroundRunRecord.model_validate(document)
-        except (SandboxError, ValidationError):
+            record = read_record(path, BackgroundRunRecord)
+        except SandboxError:
             _log.warning("skipped an unreadable record of a background run: %s", path)
+            continue
+        if record is not None:
+            yield record
 
 
 def prune_background_runs(home: Home, most: int) -> None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from sandbox.errors import SandboxError
 from sandbox.models import CheckRun
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, read_record, write_json
 from sandbox.store.runs import find_owner, is_run_id
 from sandbox.store.verdicts import Binding, is_bound
 
@@ -39,9 +39,8 @@ def _read_beside(home: Home, run: CheckRun) -> Binding | None:
     if not is_run_id(run.run_id):
         return None
     try:
-        document = read_json(home.logs(find_owner(home, run.run_id)) / f"{run.run_id}{SUFFIX}")
-        return None if document is None else Binding.model_validate(document)
-    except (SandboxError, ValidationError):
+        return read_record(home.logs(find_owner(home, run.run_id)) / f"{run.run_id}{SUFFIX}", Binding)
+    except SandboxError:
         return None
 
 

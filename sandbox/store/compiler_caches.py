@@ -12,13 +12,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from sandbox.errors import SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Model, ObjectId
 from sandbox.private_folders import make_private
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, read_cached_record, write_json
 
 _RECORD = "current.json"
 
@@ -74,11 +71,7 @@ class CompilerCaches:
             self._remove_old(keep={name, before.folder if before else name})
 
     def _read(self) -> FilledCache | None:
-        try:
-            document = read_json(self.place / _RECORD)
-            return None if document is None else FilledCache.model_validate(document)
-        except (SandboxError, ValidationError):  # damaged: the next base commit fills a new one
-            return None
+        return read_cached_record(self.place / _RECORD, FilledCache)  # damaged: the next base commit fills a new one
 
     def _remove_old(self, keep: Iterable[str]) -> None:
         for folder in self.place.iterdir():

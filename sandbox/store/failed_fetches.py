@@ -8,12 +8,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.model import Model
 from sandbox.private_folders import make_private
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, read_record, write_json
 
 RECENT_S = 300.0
 """How long a failure counts. Long enough for the checks of one sitting, short enough for a registry that restarts."""
@@ -49,13 +47,12 @@ def find_failed_fetch(home: Home, request: str) -> FailedFetch | None:
     """The last failure, if it is recent; an older one is removed, as is a record that cannot be read."""
     path = _path(home, request)
     try:
-        document = read_json(path)
-        if document is None:
+        found = read_record(path, FailedFetch)
+        if found is None:
             return None
-        found = FailedFetch.model_validate(document)
         if 0 <= (datetime.now(UTC) - found.failed_at).total_seconds() < RECENT_S:  # a clock may be set back
             return found
-    except (SandboxError, ValidationError):
+    except SandboxError:
         pass
     forget_failed_fetch(home, request)
     return None

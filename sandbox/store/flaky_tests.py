@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import ValidationError
-
-from sandbox.document_errors import describe_errors
 from sandbox.models.flaky import FlakyTest
 from sandbox.models.model import Model
 from sandbox.private_folders import make_private
-from sandbox.store.home import Home, damaged_file_error, read_json, write_json
+from sandbox.store.home import Home, read_record, write_json
 
 MOST_TESTS = 1000
 """How many tests of a repository are kept: those that were seen last."""
@@ -22,12 +19,8 @@ class _FlakyRecord(Model):
 
 def list_flaky_tests(home: Home, repo_id: str) -> tuple[FlakyTest, ...]:
     """The tests of a repository, the last seen first. Raises: `internal` for a damaged record."""
-    path = home.flaky_tests(repo_id)
-    document = read_json(path)
-    try:
-        return () if document is None else _FlakyRecord.model_validate(document).tests
-    except ValidationError as error:
-        raise damaged_file_error(path, describe_errors(error)) from error
+    record = read_record(home.flaky_tests(repo_id), _FlakyRecord)
+    return () if record is None else record.tests
 
 
 def record_flaky_tests(home: Home, repo_id: str, seen: Iterable[FlakyTest]) -> None:

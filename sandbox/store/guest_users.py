@@ -85,7 +85,7 @@ class GuestUsers:
         """
         if uid in self.ids:
             with self._locked():
-                others = [one for one in self._read(uid) if one.home != str(self.home) and Path(one.home).exists()]
+                others = [one for one in self._read(uid) if one.home != str(self.home) and _exists(Path(one.home))]
                 self._write(uid, [UserLease(uid, str(self.home), owner), *others], synced=True)
                 turn = self._read_turn()
                 if turn.last < uid <= turn.known:  # when it is returned, a process of it may be alive
@@ -106,7 +106,7 @@ class GuestUsers:
 
     def release_of_missing_homes(self) -> list[int]:
         """Return the uids of homes that no longer exist; they are free again."""
-        missing = [lease for lease in self.list_all() if not Path(lease.home).exists()]
+        missing = [lease for lease in self.list_all() if not _exists(Path(lease.home))]
         for lease in missing:
             self._release(lease.uid, lease.home)
         return [lease.uid for lease in missing]
@@ -135,7 +135,7 @@ class GuestUsers:
         )
 
     def _is_unused(self, uid: int, taken: frozenset[int]) -> bool:
-        return uid not in taken and not self._path(uid).exists()
+        return uid not in taken and not _exists(self._path(uid))
 
     def _find_known(self, free: Sequence[range], uid: int, taken: frozenset[int]) -> int:
         """The last of the ids that follow without one that is leased or has a process."""
@@ -161,11 +161,18 @@ class GuestUsers:
         write_atomically(self._path(uid), json.dumps(document).encode(), synced=synced)
 
     def _read(self, uid: int) -> list[UserLease]:
+        """None of a damaged file: its id is given to no guest, and each home with files of it records it again."""
         try:
-            document = json.loads(self._path(uid).read_bytes())
+            content = self._path(uid).read_bytes()
+        except FileNotFoundError:
+            return []
+        except OSError as error:  # another home may have a lease in it
+            raise _build_error("read", self._path(uid), error) from error
+        try:
+            document = json.loads(content)
             found = [document, *document.get("others", ())]
             return [UserLease(uid, str(one["home"]), str(one["owner"])) for one in found]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return []
 
     def _read_turn(self) -> _Turn:
@@ -200,12 +207,7 @@ class GuestUsers:
             make_private(self.folder)
             fd = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise SandboxError(
-                ErrorCode.INTERNAL,
-                "The user ids of guests cannot be recorded",
-                details=f"{self.folder}: {error.strerror}",
-                hint="Set container.users_folder to a directory that all controllers of this host share.",
-            ) from error
+            raise _build_error("recorded", self.folder, error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             if all(path.name == _LOCK for path in self._entries()):  # a new folder: no id was given out
@@ -213,6 +215,24 @@ class GuestUsers:
             yield
         finally:
             os.close(fd)
+
+
+def _build_error(what: str, path: Path, error: OSError) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"The user ids of guests cannot be {what}",
+        details=f"{path}: {error.strerror}",
+        hint="Set container.users_folder to a directory that all controllers of this host share.",
+    )
+
+
+def _exists(path: Path) -> bool:
+    """Raises: OSError where it is unknown, for which `Path.exists` says no from Python 3.14 on."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _between(free: Sequence[range], after: int, last: int = sys.maxsize) -> Iterator[int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 
     import filelock
     import platformdirs
+    import pydantic
 
-    from sandbox import guest_labels
+    from sandbox import document_errors, guest_labels
 else:  # loaded at first use (docs/adr/0080)
     secrets = LazyModule("secrets")
     filelock = LazyModule("filelock")
     platformdirs = LazyModule("platformdirs")
+    pydantic = LazyModule("pydantic")
+    document_errors = LazyModule("sandbox.document_errors")
     guest_labels = LazyModule("sandbox.guest_labels")
+
+_RecordT = TypeVar("_RecordT", bound="pydantic.BaseModel")
 
 LOCK_TIMEOUT_S = 900.0
 SCHEMA_VERSION = 1
@@ -486,6 +491,32 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
     if version != SCHEMA_VERSION:
         raise damaged_file_error(path, f"schema_version is {version!r}, this program supports {SCHEMA_VERSION}")
     return dict(document)
+
+
+def read_record(path: Path, model: type[_RecordT]) -> _RecordT | None:
+    """The record in a file; None if there is no file.
+
+    Raises: `internal` with the name of the file if it cannot be read, is damaged or of another version or shape. That
+    is not the same as no record where something is deleted or overwritten because there is none.
+    """
+    document = read_json(path)
+    return None if document is None else validate_record(model, document, path)
+
+
+def read_cached_record(path: Path, model: type[_RecordT]) -> _RecordT | None:
+    """As `read_record`, for what can be made again at any time: None also if the file cannot be used."""
+    try:
+        return read_record(path, model)
+    except SandboxError:
+        return None
+
+
+def validate_record(model: type[_RecordT], document: object, path: Path) -> _RecordT:
+    """Raises: `internal` for a document of another shape. `path`: of its file, for errors."""
+    try:
+        return model.model_validate(document)
+    except pydantic.ValidationError as error:
+        raise damaged_file_error(path, document_errors.describe_errors(error)) from error
 
 
 _MOVE_AWAY = "Move the file away to continue without it. No other file depends on it."

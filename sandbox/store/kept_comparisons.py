@@ -12,14 +12,12 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 
-from pydantic import ValidationError
-
 from sandbox.errors import SandboxError, describe_briefly
 from sandbox.models.comparisons import TreeComparison
 from sandbox.models.model import Model
 from sandbox.models.runs import CheckRun
 from sandbox.models.words import Verdict
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, read_record, write_json
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +59,8 @@ def find_comparison(
     """
     keys = (tuple(before), tuple(after))
     try:
-        document = read_json(home.verdict(_name(keys)))
-        record = None if document is None else _ComparisonRecord.model_validate(document)
-    except (SandboxError, ValidationError) as error:
+        record = read_record(home.verdict(_name(keys)), _ComparisonRecord)
+    except SandboxError as error:
         _log.warning("a comparison cannot be used: %s", describe_briefly(error)[:200])
         return None
     if record is None or record.keys != keys or not _is_current(record, last_runs):

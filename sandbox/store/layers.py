@@ -20,9 +20,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
-
-from pydantic import ValidationError
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -30,14 +27,12 @@ from sandbox.models import Model
 from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.layers import Layer, Resolution
 from sandbox.private_folders import make_private
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, read_cached_record, write_json
 
 LAYERS_LOCK = "layers"
 """Held while a layer or a resolution is written."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 600.0, 86_400.0
 _LEFTOVER_S = 3600.0  # a tree is moved into place a moment before its record is written
-
-_Record = TypeVar("_Record", bound=Model)
 
 
 class LayerSource(Model):
@@ -65,12 +60,12 @@ class LayerStore:
 
     def find(self, key: str) -> Layer | None:
         """The layer with this key; None if it is not there, or damaged."""
-        layer = _read(self._root / f"layers/{key}.json", Layer)
+        layer = read_cached_record(self._root / f"layers/{key}.json", Layer)
         return layer if layer is not None and layer.key == key and self.tree(layer).is_dir() else None
 
     def find_resolved(self, request: str) -> Layer | None:
         """The layer that this request led to, if it is still there. It counts as used now. See also `is_due`."""
-        found = _read(self._root / f"resolutions/{request}.json", Resolution)
+        found = read_cached_record(self._root / f"resolutions/{request}.json", Resolution)
         layer = None if found is None else self.find(found.layer)
         if layer is not None:
             with suppress(OSError):  # removed just now, or a disk that cannot be written: `use` says so
@@ -84,12 +79,12 @@ class LayerStore:
 
     def list_refused(self, request: str) -> tuple[RefusedEntry, ...]:
         """The entries of the manifests that were not used for this request."""
-        found = _read(self._root / f"resolutions/{request}.json", Resolution)
+        found = read_cached_record(self._root / f"resolutions/{request}.json", Resolution)
         return () if found is None else found.refused
 
     def find_source(self, digest: str) -> LayerSource | None:
         """What a tree asks for, if its manifests were read before."""
-        return _read(self._root / f"sources/{digest}.json", LayerSource)
+        return read_cached_record(self._root / f"sources/{digest}.json", LayerSource)
 
     def save_source(self, digest: str, source: LayerSource) -> None:
         """Remember what a tree asks for. It can be computed again at any time."""
@@ -143,7 +138,7 @@ class LayerStore:
 
     def list_resolutions(self, key: str) -> list[Resolution]:
         """The requests that led to a layer."""
-        found = (_read(path, Resolution) for path in sorted((self._root / "resolutions").glob("*.json")))
+        found = (read_cached_record(path, Resolution) for path in sorted((self._root / "resolutions").glob("*.json")))
         return [resolution for resolution in found if resolution is not None and resolution.layer == key]
 
     def is_replaced(self, layer: Layer) -> bool:
@@ -176,7 +171,7 @@ class LayerStore:
                 return False
         except FileNotFoundError:
             return False
-        resolution = _read(path, Resolution)
+        resolution = read_cached_record(path, Resolution)
         return resolution is None or self.find(resolution.layer) is None
 
     def find_last_use(self, layer: Layer) -> datetime:
@@ -291,12 +286,3 @@ def _open_lock(tree: Path, kind: int) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _read(path: Path, model: type[_Record]) -> _Record | None:
-    """A record; None if it is not there or damaged: all of them can be computed again."""
-    try:
-        document = read_json(path)
-        return None if document is None else model.model_validate(document)
-    except (SandboxError, ValidationError):
-        return None

@@ -12,14 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
-
-from sandbox.document_errors import describe_errors
 from sandbox.errors import SandboxError, describe_briefly
 from sandbox.models import TASK_ID_PATTERN, BackgroundOperation, Task
 from sandbox.models.model import Model
 from sandbox.private_folders import make_private
-from sandbox.store.home import Home, damaged_file_error, read_json, write_json
+from sandbox.store.home import Home, damaged_file_error, read_json, validate_record, write_json
 from sandbox.store.short_ids import PLACED, SEEN
 
 _RUN_ID = re.compile(r"run-[0-9a-f-]{8,64}")
@@ -41,9 +38,6 @@ class PlacedRun(Model):
     started_at: datetime
 
 
-_RecordT = TypeVar("_RecordT", Task, PlacedRun)
-
-
 def save_placed_task(home: Home, task: Task) -> None:
     """Remember a task as it is now."""
     _write(_folder(home) / f"{task.id}.json", {"schema_version": 1, "task": task.model_dump(mode="json")})
@@ -55,7 +49,7 @@ def find_placed_task(home: Home, task_id: str) -> Task | None:
     """
     path = _folder(home) / f"{task_id}.json"
     found = read_json(path) if re.fullmatch(TASK_ID_PATTERN, task_id) else None
-    return None if found is None else _validate(Task, found.get("task"), path)
+    return None if found is None else validate_record(Task, found.get("task"), path)
 
 
 def list_placed_tasks(home: Home) -> tuple[Task, ...]:
@@ -74,13 +68,6 @@ def _skip_damaged(paths: Iterable[Path], read: Callable[[Path], _FoundT | None])
             continue
         if found is not None:
             yield path, found
-
-
-def _validate(model: type[_RecordT], document: object, path: Path) -> _RecordT:
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        raise damaged_file_error(path, describe_errors(error)) from error
 
 
 def forget_placed_task(home: Home, task_id: str) -> None:
@@ -165,7 +152,7 @@ def find_placed_run(home: Home, run_id: str) -> PlacedRun | None:
     """A run that this home asked for; None for any other. Raises: `internal` for a damaged record."""
     path = _folder(home) / f"{run_id}.json"
     found = read_json(path) if _RUN_ID.fullmatch(run_id) else None
-    return None if found is None else _validate(PlacedRun, found, path)
+    return None if found is None else validate_record(PlacedRun, found, path)
 
 
 def _folder(home: Home) -> Path:

@@ -6,15 +6,12 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import TASK_ID_PATTERN, ChosenSettings, Model, Repository, Task, TaskStatus
-from sandbox.store.home import Home, damaged_file_error, parse_json, read_content, read_json, write_json
+from sandbox.store.home import Home, parse_json, read_content, read_json, validate_record, write_json
 
 if TYPE_CHECKING:
     import difflib
@@ -38,9 +35,6 @@ class _Registry(Model):
     repositories: tuple[Repository, ...] = ()
 
 
-_RecordT = TypeVar("_RecordT", _Registry, Task)
-
-
 def not_found_error(
     kind: str, requested: str, known: Iterable[str], hint: str, *, in_order: bool = False
 ) -> SandboxError:
@@ -60,7 +54,7 @@ def list_repositories(home: Home) -> tuple[Repository, ...]:
 
 @lru_cache(maxsize=2)  # an operation asks for a repository, its settings and its remote, of the same content
 def _parse_registry(content: bytes, path: Path) -> tuple[Repository, ...]:
-    registry = _validate(_Registry, parse_json(content, path), path)
+    registry = validate_record(_Registry, parse_json(content, path), path)
     return tuple(sorted(registry.repositories, key=lambda r: r.id))
 
 
@@ -191,11 +185,4 @@ def save_run(home: Home, owner_id: str, run: CheckRun) -> None:
 
 def _load_task(path: Path) -> Task | None:
     document = read_json(path)
-    return None if document is None else _validate(Task, document, path)
-
-
-def _validate(model: type[_RecordT], document: Any, path: Path) -> _RecordT:
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        raise damaged_file_error(path, describe_errors(error)) from error
+    return None if document is None else validate_record(Task, document, path)

@@ -21,11 +21,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import ValidationError
-
-from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Model
 from sandbox.models.releases import (
@@ -35,9 +31,7 @@ from sandbox.models.releases import (
     ReleaseManifest,
     ReleaseState,
 )
-from sandbox.store.home import Home, damaged_file_error, read_json, sync_folder, write_json
-
-_ModelT = TypeVar("_ModelT", bound=Model)
+from sandbox.store.home import Home, read_json, sync_folder, validate_record, write_json
 
 MAX_HISTORY = 200
 LOCK_WAIT_S = 5.0
@@ -92,7 +86,7 @@ class Releases:
     def read_manifest(self, name: str) -> ReleaseManifest | None:
         """The manifest of a release; None if there is none."""
         document = read_json(self._manifest(name))
-        return None if document is None else _validate(ReleaseManifest, document, self._manifest(name))
+        return None if document is None else validate_record(ReleaseManifest, document, self._manifest(name))
 
     @property
     def is_confirmed(self) -> bool:
@@ -225,7 +219,7 @@ class Releases:
     def _read(self) -> _StoredState:
         path = self.folder / _STATE
         document = read_json(path)
-        return _StoredState() if document is None else _validate(_StoredState, document, path)
+        return _StoredState() if document is None else validate_record(_StoredState, document, path)
 
     def _save(self, state: _StoredState) -> None:
         write_json(self.folder / _STATE, state.model_dump(mode="json"))
@@ -324,10 +318,3 @@ def _remove(folder: Path) -> None:
 
 def _entry(event: ReleaseEvent, release: str, previous: str) -> ReleaseEntry:
     return ReleaseEntry(at=datetime.now(UTC), event=event, release=release, previous=previous)
-
-
-def _validate(model: type[_ModelT], document: object, path: Path) -> _ModelT:
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        raise damaged_file_error(path, describe_errors(error)) from error

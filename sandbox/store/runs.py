@@ -9,14 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import CheckRun
 from sandbox.models.words import RUN_ID_PATTERN
-from sandbox.store.home import Home, damaged_file_error, newest_files, read_json
+from sandbox.store.home import Home, newest_files, read_record
 
 if TYPE_CHECKING:
     from sandbox.models import LogName
@@ -106,20 +103,14 @@ def has_log(home: Home, owner_id: str, run_id: str) -> bool:
 
 def find_run_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
     """The record of a run that `find_owner` found; None while it runs, or if it was killed."""
-    path = home.logs(owner_id) / f"{run_id}.json"
-    document = read_json(path)
-    try:
-        return None if document is None else CheckRun.model_validate(document)
-    except ValidationError as error:
-        raise damaged_file_error(path, describe_errors(error)) from error
+    return read_record(home.logs(owner_id) / f"{run_id}.json", CheckRun)
 
 
 def read_run(path: Path) -> CheckRun | None:
     """The record in this file; None if there is none, and with a warning if it is damaged."""
     try:
-        document = read_json(path)
-        return CheckRun.model_validate(document) if document is not None else None
-    except (SandboxError, ValidationError):
+        return read_record(path, CheckRun)
+    except SandboxError:
         _log.warning("skipped an unreadable record of a run: %s", path)
         return None
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
-
-from sandbox.errors import SandboxError
 from sandbox.models.storage import MeasuredStorage
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, read_cached_record, write_json
 
 _NAME = "storage.json"
 
@@ -18,8 +15,4 @@ def save_measured(home: Home, measured: MeasuredStorage) -> None:
 
 def read_measured(home: Home) -> MeasuredStorage | None:
     """The last measurement; None before the first, or if the file is damaged."""
-    try:
-        document = read_json(home.repositories / _NAME)
-        return None if document is None else MeasuredStorage.model_validate(document)
-    except (SandboxError, ValidationError):
-        return None
+    return read_cached_record(home.repositories / _NAME, MeasuredStorage)

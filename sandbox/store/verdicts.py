@@ -14,11 +14,11 @@ import json
 import logging
 from datetime import datetime, timedelta
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from sandbox.errors import SandboxError, describe_briefly
 from sandbox.models import Check, CheckRun, Model, ObjectId, ServiceSetup, Verdict
-from sandbox.store.home import Home, read_json, write_json
+from sandbox.store.home import Home, read_record, write_json
 
 KEY_VERSION = 5
 """Increment it whenever a guest of the same binding gets different mounts, environment, file times or supervisor."""
@@ -98,9 +98,8 @@ def _mark_cached(record: _Record) -> CheckRun:
 
 def _read_record(home: Home, binding: Binding) -> _Record | None:
     try:
-        document = read_json(home.verdict(binding.key))
-        record = None if document is None else _Record.model_validate(document)
-    except (SandboxError, ValidationError) as error:
+        record = read_record(home.verdict(binding.key), _Record)
+    except SandboxError as error:
         _log.warning("a cached verdict cannot be used: %s", describe_briefly(error)[:200])
         return None
     if record is None or record.binding != binding or not _has_binding(record.run, binding):

@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ class AcquiredWorkspaces:
             try:
                 found = self.find(path.stem)
             except SandboxError as error:
-                yield SandboxError(error.code, error.brief, details=error.details, data={"id": path.stem})
+                yield error.with_changes(data={"id": path.stem})
                 continue
             if found is not None:
                 yield found
@@ -118,8 +118,9 @@ class AcquiredWorkspaces:
         self._path(workspace_id).with_suffix(_RELEASED).touch(mode=0o600)
         self._path(workspace_id).unlink(missing_ok=True)
         for old in self._folder.glob(f"*{_RELEASED}"):
-            if old.stat().st_mtime < time.time() - _KEPT_S:
-                old.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another process removes it, too
+                if old.stat().st_mtime < time.time() - _KEPT_S:
+                    old.unlink()
 
     def _path(self, workspace_id: str) -> Path:
         return self.folder_of(workspace_id).with_suffix(".json")

@@ -11,6 +11,7 @@ import pytest
 
 import sandbox
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
+from sandbox.forges.http_session import TransientForgeError
 from sandbox.git.push.reasons import PushReason, PushRejected
 
 
@@ -22,6 +23,17 @@ def test_a_copy_has_the_other_hint_and_leaves_the_original() -> None:
     assert copied.payload()["error"] == {**error.payload()["error"], "hint": "new", "details": "more"}
     assert (error.hint, error.details) == ("old", "old")
     assert (str(copied), copied.args) == ("conflict: brief\nmore\nnew", ("brief",))
+
+
+def test_a_copy_with_other_texts_keeps_what_programs_read() -> None:
+    error = SandboxError(ErrorCode.CONFLICT, "old", details="d", hint="h", reason="why", data={"n": 1})
+
+    copied = error.with_changes(brief="new", data={"id": "x"})
+
+    assert copied.payload()["error"] == {**error.payload()["error"], "brief": "new", "data": {"n": 1, "id": "x"}}
+    assert copied.args == ("new",)
+    assert (error.brief, error.data) == ("old", {"n": 1})
+    assert TransientForgeError(error, 3.0).payload() == error.payload()
 
 
 def test_a_copy_keeps_class_and_attributes_of_a_subclass() -> None:

@@ -69,6 +69,33 @@ def test_a_reservation_that_is_not_free_in_time_is_a_timeout() -> None:
             pass
 
 
+def test_threads_that_hold_one_budget_and_want_the_other_do_not_wait_for_each_other() -> None:
+    """As a comparison that fetches files, beside a repack that reads settings. Control: the first one waits."""
+    transfer = MemoryBudget(100)
+    process = MemoryBudget(100, later=transfer)
+    both, waited = threading.Barrier(2), list[float]()
+
+    def compare() -> None:
+        with process.reserve(100, 10):
+            both.wait(10)
+            started = time.monotonic()
+            with transfer.reserve(10, 10):
+                waited.append(time.monotonic() - started)
+
+    def repack() -> None:
+        with transfer.reserve(100, 10):
+            both.wait(10)
+            time.sleep(0.2)  # the other one waits meanwhile
+            with process.reserve(10, 0.1):
+                assert process.free_bytes == -10
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(compare), pool.submit(repack)]:
+            done.result(20)
+    assert waited[0] > 0.1
+    assert (transfer.free_bytes, process.free_bytes) == (100, 100)
+
+
 def test_a_reservation_above_the_budget_is_refused_at_once() -> None:
     with refused(ErrorCode.QUOTA_EXCEEDED), MemoryBudget(100).reserve(101, 60):
         pytest.fail("more than the budget was reserved")

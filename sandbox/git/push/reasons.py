@@ -106,7 +106,9 @@ class PushRejected(SandboxError):
 
     def with_details(self, details: str) -> Self:
         """A copy with other output."""
-        return self._copy(details=_print_details(self.reason, details), output=details)
+        copied = self.with_changes(details=_print_details(self.reason, details))
+        copied.output = details
+        return copied
 
 
 def _print_details(reason: PushReason, output: str) -> str:

@@ -289,13 +289,10 @@ class _Tracker:
 def _explain_missed_start(record: BackgroundRunRecord, error: SandboxError) -> SandboxError:
     """The same conflict, as it is read later: the task may be idle by then. Pure."""
     command = _COMMANDS[record.operation]
-    return SandboxError(
-        error.code,
-        f"{record.run_id} did not start: another operation held {record.owner_id} then",
+    return error.with_changes(
+        brief=f"{record.run_id} did not start: another operation held {record.owner_id} then",
         details=error.details.replace("It is", "It was", 1),
         hint=f"Start it again once that has ended: `sandbox {command} {record.owner_id}`.",
-        reason=error.reason,
-        data=error.data,
     )
 
 

@@ -217,4 +217,4 @@ def _match(found: LineMatch) -> LogMatch:
 
 def _pattern_error(error: SandboxError) -> SandboxError:
     hint = r"The pattern is a Perl-compatible regular expression: write \[ for a literal bracket."
-    return SandboxError(error.code, error.brief, details=error.details, hint=hint)
+    return error.with_hint(hint)

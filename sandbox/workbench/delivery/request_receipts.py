@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from sandbox.errors import SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Task
-from sandbox.store.home import read_json, write_json
+from sandbox.store.home import read_cached_record, write_json
 from sandbox.store.records import find_repository
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.services import Services
@@ -45,11 +43,7 @@ def sign_receipt(tree_gate: TreeGate) -> SignedReceipt | None:
 
 
 def _read_kept(services: Services, task_id: str) -> SignedReceipt | None:
-    try:
-        document = read_json(services.home.logs(task_id) / "receipt.json")
-        return None if document is None else models.SignedReceipt.model_validate(document)
-    except (SandboxError, ValidationError):
-        return None
+    return read_cached_record(services.home.logs(task_id) / "receipt.json", models.SignedReceipt)
 
 
 def _is_same(kept: SignedReceipt, new: SignedReceipt) -> bool:

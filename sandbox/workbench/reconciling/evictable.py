@@ -145,16 +145,15 @@ def find_verdicts(services: Services) -> Iterator[Evictable]:
 def find_artifacts(services: Services) -> Iterator[Evictable]:
     """Of old runs. A content belongs to all lists that name it, so it goes with the last of them."""
     names = Counter[str]()
-    for folder in services.home.all_logs():
-        for path in folder.glob(f"run-*{artifact_store.SUFFIX}"):
-            names.update(artifact_store.list_names(path).keys())
+    for path in artifact_store.list_all(services.home):
+        names.update(_list_artifacts(path).keys())
     for folder, repo_id, kept in _list_owners(services):
         lists = [
             path for run in list_old_runs(folder, kept) if (path := run.with_suffix(artifact_store.SUFFIX)).exists()
         ]
         size = 0
         for path in lists:
-            for sha256, content_bytes in artifact_store.list_names(path).items():
+            for sha256, content_bytes in _list_artifacts(path).items():
                 names[sha256] -= 1
                 size += 0 if names[sha256] else content_bytes
         if lists:
@@ -163,8 +162,19 @@ def find_artifacts(services: Services) -> Iterator[Evictable]:
 
 
 def _remove_artifacts(services: Services, lists: Sequence[Path]) -> str:
+    """A remedy. No list goes for contents that stay. Raises: `internal` if another list cannot be read."""
+    unused = artifact_store.find_unused(services.home, without=lists)
     _unlink(lists)
-    return _unlink(artifact_store.find_unused(services.home))
+    artifact_store.remove_unused(unused)
+    return ""
+
+
+def _list_artifacts(path: Path) -> dict[str, int]:
+    """For the forecast of what is freed: none if the list cannot be read."""
+    try:
+        return artifact_store.list_names(path)
+    except SandboxError:
+        return {}
 
 
 def find_logs(services: Services) -> Iterator[Evictable]:

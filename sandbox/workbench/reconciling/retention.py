@@ -29,7 +29,7 @@ from sandbox.store.runs import LAUNCH_FILE
 from sandbox.workbench.controller import journal_anchors
 from sandbox.workbench.controller.audit import verify_journals
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching
+from sandbox.workbench.reconciling.reconciler import NOTE_LENGTH, Finding, Reconciler, find_matching
 from sandbox.workbench.tasks.only_copies import OnlyCopy, find_only_copies
 from sandbox.workbench.tasks.task_refs import delete_refs, list_refs
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
@@ -103,14 +103,21 @@ def find_old_verdicts(reconciler: Reconciler) -> Iterator[Finding]:
 
 
 def find_old_artifacts(reconciler: Reconciler) -> Iterator[Finding]:
-    """Lists of artifacts older than `keep.artifacts_days`, then contents that no list names."""
+    """Lists of artifacts older than `keep.artifacts_days`, then contents that no list names; none of them as long as
+    there is a list that cannot be read.
+    """
     home, days = reconciler.services.home, reconciler.services.settings.keep.artifacts_days
     for folder in sorted(home.all_logs()) if days else ():
         old = artifact_store.find_old_lists(folder, days)
         if old:
             note = f"artifacts of {len(old)} runs older than {days:g} days"
             yield Finding("artifacts", folder.name, partial(unlink_all, old), note=note)
-    unused = artifact_store.find_unused(home)
+    try:
+        unused = artifact_store.find_unused(home)
+    except SandboxError as error:
+        note = f"kept while a list of artifacts cannot be read, which may name them: {error.details}"
+        yield Finding("artifacts", "contents", note=note[:NOTE_LENGTH])
+        return
     if unused:
         size = sum(map(size_of, unused))
         note = f"{format_bytes(size)}; no run names them"

@@ -232,22 +232,33 @@ def require_task_kind(name: str) -> WorkspaceKind:
 
 def _create_without_files(services: Services, git: Git, task: Task, _base_tree: str, origin: ForkOrigin | None) -> Task:
     """The branch and record of a task of kind `tree`; the tree of `origin` is in the cache clone."""
-    branch = f"refs/heads/{task.branch}"
     mark = services.home.creation_mark(task.id)
-    mark.touch(mode=0o600)
-    with store_objects(git):
-        refs.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
-        if origin:
-            tree_tasks.keep_working_tree(services, git, task, origin.tree)
-        saved = save_new_task(services.home, task)
+        mark.touch(mode=0o600)
+        with _new_branch(git, task):
+            if origin:
+                tree_tasks.keep_working_tree(services, git, task, origin.tree)
+            saved = save_new_task(services.home, task)
     except BaseException:
-        tree_tasks.forget_working_tree(git, task)
-        git.attempt("update-ref", "-d", branch, task.head_commit)
+        if origin:
+            tree_tasks.forget_working_tree(git, task)
         mark.unlink(missing_ok=True)
         raise
     mark.unlink()
     return saved
+
+
+@contextmanager
+def _new_branch(git: Git, task: Task) -> Iterator[None]:
+    """Make the branch of a task; delete it if the block fails. Raises: as `move_ref`, also for one that is there."""
+    branch = f"refs/heads/{task.branch}"
+    with store_objects(git):  # the commit may be one that no ref leads to
+        refs.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
+    try:
+        yield
+    except BaseException:
+        git.attempt("update-ref", "-d", branch, task.head_commit)  # the clone may have been removed
+        raise
 
 
 def find_start(services: Services, repository: Repository, git: Git, base: str) -> tuple[str, str]:
@@ -263,23 +274,21 @@ def find_start(services: Services, repository: Repository, git: Git, base: str) 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
     checks = list_checks_at(services, git, task.repo_id, task.base_commit, task.profile)
     site = locate_new_worktree(services, task.repo_id, task.id, checks)
-    branch = f"refs/heads/{task.branch}"
     mark = services.home.creation_mark(task.id)
-    mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
-    with store_objects(git):  # the commit may be one that no ref leads to
-        refs.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
     try:
-        create_worktree(services, task.repo_id, git, base_tree, site)
-        if origin:
-            trees = (base_tree, origin.tree)
-            source = RestoreSource(origin.git, lfs_files.find_large_files(services, task.repo_id, origin.git, trees))
-            demand = demand_of_difference(origin.git, *trees, source.large)
-            with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root) as files:
-                restore_tree(source, files, *trees, site.owner)
-        saved = save_new_task(services.home, task)
+        mark.touch(mode=0o600)  # if we are killed: the task was not reported to a caller, and holds no work to rescue
+        with _new_branch(git, task):
+            create_worktree(services, task.repo_id, git, base_tree, site)
+            if origin:
+                trees = (base_tree, origin.tree)
+                large = lfs_files.find_large_files(services, task.repo_id, origin.git, trees)
+                source = RestoreSource(origin.git, large)
+                demand = demand_of_difference(origin.git, *trees, source.large)
+                with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root) as files:
+                    restore_tree(source, files, *trees, site.owner)
+            saved = save_new_task(services.home, task)
     except BaseException:
         remove_worktree(services, site)
-        git.attempt("update-ref", "-d", branch, task.head_commit)  # the clone may have been removed
         mark.unlink(missing_ok=True)
         raise
     mark.unlink()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -323,6 +326,34 @@ def test_the_deadline_ends_a_git_that_waits_for_input(upstream: Upstream) -> Non
         os.close(write_end)
 
 
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_git_that_no_thread_can_watch_is_ended(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
+    """Else it goes on without a deadline. `started`: threads that the host has left."""
+    processes: list[subprocess.Popen[bytes]] = []
+    start, popen = threading.Thread.start, subprocess.Popen
+    left = [start] * started
+
+    def start_while_possible(thread: threading.Thread) -> None:
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()(thread)
+
+    def record(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        processes.append(popen(*args, **options))
+        return processes[-1]
+
+    ends = os.pipe()
+    with os.fdopen(ends[0], "rb") as silent, os.fdopen(ends[1], "wb"), monkeypatch.context() as host:
+        host.setattr(threading.Thread, "start", start_while_possible)
+        host.setattr(subprocess, "Popen", record)
+        git = Git(upstream.git_dir)
+        with refused(ErrorCode.QUOTA_EXCEEDED), git.stream("cat-file", "--batch", stdin=silent):
+            pass
+    assert [process.returncode for process in processes] == [-signal.SIGKILL]
+
+
 def test_an_error_of_the_reader_does_not_hide_that_the_deadline_passed(upstream: Upstream) -> None:
     read_end, write_end = os.pipe()
     try:
@@ -369,6 +400,32 @@ def test_stderr_is_kept_to_a_bound_and_never_blocks_git(upstream: Upstream) -> N
     assert result.code != 0
     assert 1000 < len(result.stderr) <= 64 * 1024
     assert time.monotonic() - started < 2 * slowness()
+
+
+@pytest.mark.parametrize("error", [OSError("the terminal is gone"), KeyError("a bug"), None], ids=repr)
+def test_a_caller_that_raises_or_stalls_in_its_progress_does_not_stop_git(
+    upstream: Upstream, error: Exception | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None: it stalls. Control: each was called, and git said more than its pipe holds."""
+    ended, lines = threading.Event(), list[str]()
+
+    def report(line: str) -> None:
+        lines.append(line)
+        if error is not None:
+            raise error
+        ended.wait(60)
+
+    network = replace(ssh("yes 'remote: a line of 30 characters' | head -n 10000 >&2; echo last >&2"), progress=report)
+    started = time.monotonic()
+    try:
+        result = Git(upstream.git_dir).attempt("ls-remote", "--", SSH_URL, network=network, deadline_s=20)
+        calls = len(lines)  # until it may go on
+    finally:
+        ended.set()
+    assert time.monotonic() - started < 5 * slowness()
+    assert "last" in result.stderr
+    assert calls == 1
+    assert ("a bug" in caplog.text) is isinstance(error, KeyError)
 
 
 def test_a_failure_is_a_typed_error_and_an_attempt_is_an_answer(upstream: Upstream) -> None:

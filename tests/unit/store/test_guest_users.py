@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +14,7 @@ import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.store.guest_users import GuestUsers, subtract_ranges
+from tests.unit.conftest import refused
 
 IDS = range(66_000, 66_008)
 Make = Callable[..., GuestUsers]
@@ -134,6 +137,51 @@ def test_one_that_two_homes_have_is_free_when_both_have_returned_it(make: Make) 
         two.lease("void: there is another one", synced=False)
     one.release(uid)
     assert two.lease("new", synced=False) == uid
+
+
+@pytest.mark.parametrize("use", ["adopt", "release", "list_leases"])
+def test_a_lease_that_cannot_be_read_is_not_none(make: Make, use: str) -> None:
+    """Another home's would be replaced: two homes with one uid. Control: when it can be read again, both have it."""
+    one, two = make("one"), make("two")
+    uid = one.lease("task", synced=False)
+    read = Path.read_bytes
+
+    def fail(path: Path) -> bytes:
+        if path.name == str(uid):
+            raise OSError(errno.EIO, "I/O error")
+        return read(path)
+
+    uses = {
+        "adopt": lambda: two.adopt(uid, "task"),
+        "release": lambda: one.release(uid),
+        "list_leases": lambda: two.list_leases(),
+    }
+    with pytest.MonkeyPatch.context() as disk:
+        disk.setattr(Path, "read_bytes", fail)
+        with refused(ErrorCode.INTERNAL) as caught:
+            uses[use]()
+    assert str(uid) in caught.value.details
+    assert [lease.home for lease in one.list_all()] == [str(one.home)]
+    two.adopt(uid, "task")
+    assert [lease.home for lease in one.list_all()] == [str(two.home), str(one.home)]
+
+
+def test_ids_of_a_home_that_cannot_be_seen_are_not_free(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a server of files that does not answer."""
+    one, two = make("one"), make("two")
+    uid = one.lease("task", synced=False)
+    stat = Path.stat
+
+    def fail(path: Path, **options: bool) -> os.stat_result:
+        if path == one.home:
+            raise OSError(errno.EIO, "I/O error")
+        return stat(path, **options)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "stat", fail)
+        with pytest.raises(OSError, match="I/O error"):
+            two.release_of_missing_homes()
+    assert [lease.uid for lease in one.list_leases()] == [uid]
 
 
 def test_ids_of_a_home_that_is_gone_are_free_again(make: Make, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.models import Host, Repository, Task, TaskStatus, WorkspaceKind
+from sandbox.models.storage import MeasuredStorage
 from sandbox.store import home as store
 from sandbox.store.home import GIT_MASK, Home, default_home, read_json, write_atomically, write_json
 from sandbox.store.records import (
@@ -68,6 +69,22 @@ def test_a_home_of_nobody_is_wrong_input(named: str, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     with refused(ErrorCode.INVALID_INPUT):
         default_home({})
+
+
+def test_only_a_missing_file_is_no_record(tmp_path: Path) -> None:
+    """Control: what is only cached may be made again then, too."""
+    path = tmp_path / "record.json"
+    assert store.read_record(path, MeasuredStorage) is None
+    for damage in (b"", b'{"schema_version": 2}', b'{"schema_version": 1, "unknown": 1}'):
+        path.write_bytes(damage)
+        with refused(ErrorCode.INTERNAL) as caught:
+            store.read_record(path, MeasuredStorage)
+        assert str(path) in caught.value.details
+        assert store.read_cached_record(path, MeasuredStorage) is None
+    path.unlink()
+    path.mkdir()
+    with refused(ErrorCode.INTERNAL):
+        store.read_record(path, MeasuredStorage)
 
 
 def repository(repo_id: str, **changes: Any) -> Repository:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import WorkspaceRequest
 from sandbox.store.home import Home
 from sandbox.workspaces.acquired import AcquiredWorkspaces
@@ -55,6 +55,38 @@ def test_a_released_id_is_known_for_a_week(acquired: AcquiredWorkspaces, tmp_pat
     acquired.release(second, lambda _: None)
     with refused(ErrorCode.NOT_FOUND):
         acquired.release(first, lambda _: None)
+
+
+def test_an_old_id_that_another_process_forgets_meanwhile_is_in_no_way(
+    acquired: AcquiredWorkspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workspace is released by then. Control: the old id is forgotten."""
+    old, other = (acquired.save(WorkspaceRequest(hint=hint)).id for hint in ("old", "other"))
+    acquired.release(old, lambda _: None)
+    mark = next(tmp_path.rglob(f"{old}.released"))
+    os.utime(mark, (1, 1))
+    stat = Path.stat
+
+    def stat_after_removal(path: Path, **options: bool) -> os.stat_result:
+        if path == mark:
+            path.unlink()
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat_after_removal)
+    acquired.release(other, lambda _: None)
+    monkeypatch.undo()
+    assert acquired.find(other) is None
+    assert not mark.exists()
+
+
+def test_a_damaged_record_is_listed_with_what_can_be_done(acquired: AcquiredWorkspaces, tmp_path: Path) -> None:
+    record = acquired.save(WorkspaceRequest(hint="one"))
+    path = next(tmp_path.rglob(f"{record.id}.json"))
+    path.write_bytes(b"{")
+    (error,) = acquired.list()
+    assert isinstance(error, SandboxError)
+    assert error.data == {"id": record.id}
+    assert "Move the file away" in error.hint
 
 
 def test_what_cannot_be_given_up_stays_acquired(acquired: AcquiredWorkspaces) -> None:

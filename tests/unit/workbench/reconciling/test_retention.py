@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import maintenance
 from sandbox.git.process import Git
 from sandbox.models import Leftover, LeftoverAction, Task
+from sandbox.models.artifact_lists import Artifact, ArtifactList
 from sandbox.models.layers import Layer, Resolution
 from sandbox.store import artifact_store
 from sandbox.store.home import Home, write_json
@@ -30,6 +32,7 @@ from sandbox.workbench.reconciling.reconciler import Reconciler
 from tests.unit.conftest import Upstream, refused
 
 KINDS = {"runs", "logs", "verdicts", "closed task", "journal", "old journal", "clone objects", "clone", "cache"}
+OWNER, RUN = "task-1e214dfa", "run-0123456789ab"
 
 
 @pytest.fixture
@@ -485,3 +488,59 @@ def test_an_artifact_that_a_run_stores_again_stays(tmp_path: Path) -> None:
     again, _ = artifact_store.store_content(home, [b"again"])
     artifact_store.remove_unused(found)
     assert [path.name for path in home.artifacts.iterdir()] == [again.removeprefix("sha256:")]
+
+
+@pytest.fixture
+def named_content(store_home: Home) -> Path:
+    """A content, not new, that the list of a run names."""
+    sha256_id, size = artifact_store.store_content(store_home, [b"precious"])
+    content = store_home.artifacts / sha256_id.removeprefix("sha256:")
+    os.utime(content, (1000, 1000))
+    store_home.logs(OWNER).mkdir()
+    artifact = Artifact(path="a.bin", sha256=sha256_id, size=size, executable=False)
+    artifact_store.save_list(store_home, OWNER, ArtifactList(run_id=RUN, artifacts=(artifact,), refused=()))
+    return content
+
+
+@pytest.mark.parametrize("what", ["list", "folder"])
+def test_contents_stay_while_what_names_them_cannot_be_read(
+    store_home: Home, named_content: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Control: without the list the content is unused."""
+    logs = store_home.logs(OWNER)
+    broken = logs if what == "folder" else logs / f"{RUN}.artifacts"
+
+    def failing(call: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        def fail(path: Path) -> Any:
+            if path == broken:
+                raise OSError(errno.EIO, "I/O error", str(path))
+            return call(path)
+
+        return fail
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "read_bytes", failing(Path.read_bytes))
+        disk.setattr(Path, "iterdir", failing(Path.iterdir))
+        with pytest.raises((SandboxError, OSError), match="I/O error"):
+            artifact_store.find_unused(store_home)
+    assert artifact_store.find_unused(store_home) == []
+    (logs / f"{RUN}.artifacts").unlink()
+    assert artifact_store.find_unused(store_home) == [named_content]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"schema_version": 2}', b'{"schema_version": 1, "artifacts": 5}'])
+def test_contents_stay_while_a_list_is_damaged_and_gc_says_so(
+    opened: Callable[..., Workbench], store_home: Home, named_content: Path, damage: bytes
+) -> None:
+    """Control: it goes when the list was moved away, as the error for it advises."""
+    damaged = store_home.logs(OWNER) / f"{RUN}.artifacts"
+    damaged.write_bytes(damage)
+    with opened() as bench:
+        (left,) = [left for left in bench.collect().leftovers if left.kind == "artifacts"]
+        assert (left.name, left.action) == ("contents", LeftoverAction.KEPT)
+        assert str(damaged) in left.note
+        assert named_content.exists()
+        damaged.unlink()
+        (left,) = [left for left in bench.collect().leftovers if left.kind == "artifacts"]
+        assert left.action is LeftoverAction.REMOVED
+        assert not named_content.exists()

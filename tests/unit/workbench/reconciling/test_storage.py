@@ -194,6 +194,34 @@ def test_an_artifact_goes_with_the_last_run_that_names_it(opened: Callable[..., 
     assert contents["b"].exists(), "the newest run names it"
 
 
+def test_artifacts_stay_while_the_list_of_a_kept_run_cannot_be_read(
+    opened: Callable[..., Workbench], repo_id: str
+) -> None:
+    """It may name them, and a list goes for its contents. Control: without it they go; a damaged list of an old run is
+    in no way, and goes.
+    """
+    bench = opened(storage={"max_bytes": TINY})
+    home = Home(bench.home)
+    runs = save_runs(home.logs(repo_id), 5)
+    home.artifacts.mkdir()
+    content = home.artifacts / ("a" * 64)
+    content.write_bytes(os.urandom(LARGE))
+    age(content)
+    lists = {index: home.logs(repo_id) / f"{runs[index]}.artifacts" for index in (0, 1, 4)}
+    listed = [{"path": "a", "sha256": f"sha256:{'a' * 64}", "size": LARGE}]
+    write_json(lists[0], {"run_id": runs[0], "artifacts": listed, "refused": []})
+    lists[1].write_bytes(b"")
+    lists[4].write_bytes(b"")
+    (left,) = [left for left in bench.keep_to_limits().leftovers if left.kind == "artifacts"]
+    assert left.action is LeftoverAction.FAILED
+    assert str(lists[4]) in left.note
+    assert all(path.exists() for path in (content, *lists.values()))
+    lists[4].unlink()
+    (left,) = [left for left in bench.keep_to_limits().leftovers if left.kind == "artifacts"]
+    assert (left.action, left.bytes) == (LeftoverAction.REMOVED, LARGE)
+    assert not any(path.exists() for path in (content, *lists.values()))
+
+
 def test_a_dry_run_says_why_and_how_much_and_removes_nothing(opened: Callable[..., Workbench], repo_id: str) -> None:
     home = Home(opened().home)
     paths = fill(home, repo_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from pathlib import Path
@@ -12,13 +13,15 @@ import pytest
 
 from sandbox.checks.execute import CheckDirectories
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check, CheckRun, Task, Verdict
+from sandbox.git import objects
+from sandbox.models import Check, CheckRun, Task, TaskOptions, Verdict, WorkspaceKind
 from sandbox.store import records
 from sandbox.store.home import Home, read_json
 from sandbox.workbench import Watch
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks import task_checks
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.controller.guest_accounts import find_guest_users
 from sandbox.workbench.repositories import stored_facts
 from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.only_copies import WorkRef, find_among
@@ -175,3 +178,28 @@ def test_a_branch_that_a_ref_of_the_remote_has_is_known_without_git() -> None:
         branch = WorkRef("refs/heads/space-agent/12345678-work", oid, "b" * 40, "")
         assert list(find_among(git, [branch, remote])) == []
         assert git.run.call_count == asked
+
+
+@pytest.mark.parametrize("kind", [WorkspaceKind.WORKTREE, WorkspaceKind.TREE])
+def test_a_task_without_a_branch_of_its_own_leaves_no_mark_and_no_user(desk: Desk, kind: WorkspaceKind) -> None:
+    """The branch is there, and of another: it stays. Control: under another name the task is created."""
+    with desk.workbench as bench:
+        services = bench._services
+        git = services.repositories.open(desk.task.repo_id)[1]
+        branch = "space-agent/45c2abc0-work"
+        task_id = "task-45c2abc0-0000-4000-8000-000000000000"
+        options = TaskOptions(workspace_kind=kind)
+        start = (desk.task.head_commit, desk.task.base_branch)
+        task = lifecycle.draft_task(services, desk.task.repo_id, task_id, "work", start, options)
+        task = task.model_copy(update={"branch": branch})
+        git.run("update-ref", f"refs/heads/{branch}", task.head_commit)
+        users = find_guest_users(services)
+        before = users.list_leases()
+        tree = objects.tree_of(git, task.head_commit)
+        with refused(ErrorCode.CONFLICT):
+            lifecycle.start_task(services, git, task, tree, None)
+        assert f"refs/heads/{branch} {task.head_commit}" in desk.refs()
+        assert not services.home.creation_mark(task_id).exists()
+        assert users.list_leases() == before
+        lifecycle.start_task(services, git, task.model_copy(update={"branch": f"{branch}-2"}), tree, None)
+        assert len(users.list_leases()) - len(before) == (kind is WorkspaceKind.WORKTREE and os.geteuid() == 0)
