@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import platform
 import threading
 import time
@@ -118,6 +119,25 @@ def test_s04_shared_memory_goes_with_its_last_process(guests: Callable[..., Aren
     for _ in range(2):
         (run,) = arena.workbench.run_checks(arena.task.id, ["go"])
         assert run.stdout_tail.split() == ["0", "stored", "0"], run.stderr_tail
+
+
+TAKE_AIO = """
+sub held {{ open(my $f, "<", "/proc/sys/fs/aio-nr") or die $!; my $n = <$f>; $n + 0 }}
+my ($before, $context) = (held(), pack("Q", 0));
+my $done = syscall({number}, 512, $context) == 0 ? "taken" : "error " . ($! + 0);
+print "$done ", held() - $before >= 512 ? "of the host" : "unchanged", "\\n";
+"""
+IO_SETUP = {"x86_64": 206, "aarch64": 0}
+
+
+def test_s203_a_guest_takes_no_kernel_aio_of_the_host(guests: Callable[..., Arena], engine: DockerEngine) -> None:
+    """Control: a container with the engine's defaults takes from what all programs of the host may have."""
+    program = TAKE_AIO.format(number=IO_SETUP[platform.machine()])
+    body = {"Image": "space-sandbox/base", "Entrypoint": ["perl", "-e", program]}
+    assert run_careless(engine, body).strip() == "taken of the host", "void"
+    arena = guests("perl", "-e", program, extra=ROOM)
+    (run,) = arena.workbench.run(str(arena.remote)).runs
+    assert run.stdout_tail.strip() == f"error {errno.ENOSYS} unchanged", run.stderr_tail
 
 
 HOLD = "ls /tmp; if [ -e /tmp/little ]; then head -c 40000000 /dev/zero > /tmp/much; else echo > /tmp/little; fi"
