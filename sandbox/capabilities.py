@@ -16,6 +16,7 @@ from typing import Any
 
 from sandbox.byte_sizes import format_bytes
 from sandbox.config import Settings, WorkspaceSettings
+from sandbox.engine.cgroups import SOCKET_LIMIT
 from sandbox.engine.guest_group import GuestGroup, read_group_host
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
 from sandbox.engine.products import has_security_option, how_to_get_runtime, is_podman, is_rootless
@@ -47,6 +48,13 @@ _CPU_SET = "CPUSet"
 _LIMITS = ("MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", _CPU_SET, "PidsLimit")
 _DELEGATED = {"cpuset": "guests see all CPUs", "io": "reports lack the bytes written"}
 """Controllers that a rootless engine can do without, and what is missing then."""
+
+_BUFFERS_ARE_LIMITED = (
+    "they get limits of their own, an eighth of a guest's memory, which the kernel may exceed, and are watched."
+)
+_BUFFERS_ARE_WATCHED = (
+    "a guest is only watched, and for a moment can hold more (root also sets a limit, where the kernel has one)."
+)
 
 _GIT_FIXED = {43: 7, 44: 4, 45: 4, 46: 4, 47: 3, 48: 2, 49: 1, 50: 1}  # CVE-2025-48384: 2.<minor> is fixed at .<patch>
 _GIT_DEBIAN_FIXED = 3  # 2.39.5-0+deb12u3
@@ -120,7 +128,7 @@ def engine_probes(
 ) -> tuple[Probe, ...]:
     """The lines that are read from the engine's `GET /info`."""
     probes: dict[str, Callable[[Facts], Probe]] = {
-        "cgroup": lambda facts: cgroup_probe(facts, _read_delegated(facts)),
+        "cgroup": lambda facts: cgroup_probe(facts, _read_delegated(facts), limits_sockets=_can_limit_sockets(facts)),
         "limits": limits_probe,
         "storage": storage_probe,
         "runtime": lambda facts: runtime_probe(facts, settings, policy),
@@ -137,8 +145,10 @@ def engine_probes(
     return tuple(probe(info) for probe in probes.values())
 
 
-def cgroup_probe(info: Facts, delegated: frozenset[str] | None = None) -> Probe:
-    """Version 1 works; version 2 measures more. `delegated`: the controllers of a rootless engine; None: of others."""
+def cgroup_probe(info: Facts, delegated: frozenset[str] | None = None, *, limits_sockets: bool = False) -> Probe:
+    """Version 1 works; version 2 measures more. `delegated`: the controllers of a rootless engine; None: of others.
+    `limits_sockets`: whether this process may limit the network buffers of guests on version 1.
+    """
     version = str(info.get("CgroupVersion") or "")
     if version == "2" and (lacking := sorted(_DELEGATED.keys() - delegated) if delegated is not None else []):
         return _warn(
@@ -150,10 +160,12 @@ def cgroup_probe(info: Facts, delegated: frozenset[str] | None = None) -> Probe:
     if version == "2":
         return _ok("cgroup", "version 2")
     if version == "1":
+        buffers = _BUFFERS_ARE_LIMITED if limits_sockets else _BUFFERS_ARE_WATCHED
         return _warn(
             "cgroup",
             "version 1",
-            "Works, but reports lack the bytes written. Boot with systemd.unified_cgroup_hierarchy=1 to use version 2.",
+            f"Works, but reports lack the bytes written, and memory limits do not cover network buffers: {buffers} "
+            "Boot with systemd.unified_cgroup_hierarchy=1 to use version 2.",
         )
     return _warn("cgroup", "unknown", "The engine does not report it; limits are verified for each container.")
 
@@ -556,6 +568,12 @@ def _read_delegated(info: Facts) -> frozenset[str] | None:
     """The controllers that a rootless engine has; None for another engine, which has all."""
     host = read_group_host(info) if is_rootless(info) else None
     return host.read_controllers() if host else None
+
+
+def _can_limit_sockets(info: Facts) -> bool:
+    """Whether version 1 of control groups has a limit for network buffers, and this process may set it."""
+    host = read_group_host(info)
+    return host is not None and os.access(host.find_hierarchy("memory") / SOCKET_LIMIT, os.W_OK)
 
 
 def _nearest_existing(folder: Path) -> Path:

@@ -44,6 +44,7 @@ from sandbox.engine import docker_containers, supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.create_options import create_options
 from sandbox.engine.guest_group import GuestGroup
+from sandbox.engine.socket_memory import SocketWatch
 from sandbox.models import (
     Artifact,
     ArtifactList,
@@ -324,6 +325,14 @@ def test_s155_without_its_wall_the_shipped_attack_gets_through(
     with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         (entry,) = select(["S155"])
         assert tried(site, entry).outcome is AttackOutcome.GOT_THROUGH
+
+
+def test_s202_without_its_wall_the_shipped_attack_gets_through(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SocketWatch, "check", lambda _: None)
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        assert [tried(site, entry).outcome for entry in select(["S202"])] == [AttackOutcome.GOT_THROUGH]
 
 
 def test_shipped_suite_sees_a_soft_guest(engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

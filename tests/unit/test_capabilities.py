@@ -110,6 +110,12 @@ def test_cgroup(version: str, level: ProbeLevel) -> None:
     assert c.cgroup_probe({"CgroupVersion": version}).level is level
 
 
+@pytest.mark.parametrize(("may", "said"), [(True, "limits of their own"), (False, "only watched")])
+def test_version_1_of_control_groups_does_not_count_network_buffers(may: bool, said: str) -> None:
+    assert said in c.cgroup_probe({"CgroupVersion": "1"}, limits_sockets=may).hint
+    assert "buffers" not in c.cgroup_probe({"CgroupVersion": "2"}, limits_sockets=may).hint
+
+
 @pytest.mark.parametrize("name", ["MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", "PidsLimit"])
 def test_missing_limit_fails_by_name(name: str) -> None:
     probe = c.limits_probe({**INFO, name: False})
