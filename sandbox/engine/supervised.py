@@ -35,6 +35,7 @@ from sandbox.engine.ownership import require_writable_folders
 from sandbox.engine.pid1_messages import Command, ExitReport
 from sandbox.engine.pid1_session import Session, SessionOutcome
 from sandbox.engine.posture import require_posture
+from sandbox.engine.pty_limit import limit_ptys
 from sandbox.engine.socket_memory import SocketWatch, limit_socket_memory
 from sandbox.engine.user_maps import require_no_host_root
 from sandbox.errors import ErrorCode, SandboxError
@@ -161,6 +162,7 @@ def _verify_guest(
         require_mounts(pid, options)
         require_in_group(groups, options["HostConfig"]["CgroupParent"])
         limit_socket_memory(groups, memory_bytes)
+        limit_ptys(pid)
     env = dialect.remove_own_variables(inspected["Config"]["Env"])
     return _VerifiedGuest(inspected["Id"], groups, env, session, SocketWatch(groups, pid, memory_bytes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import platform
 import threading
 import time
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.engine import supervised
 from sandbox.engine.connection import DockerEngine
+from sandbox.engine.pty_limit import MAX_PTYS
 from sandbox.models import CheckRun
 from sandbox.workbench import Watch
 from tests.attack.arena import Arena
@@ -138,6 +141,32 @@ def test_s203_a_guest_takes_no_kernel_aio_of_the_host(guests: Callable[..., Aren
     arena = guests("perl", "-e", program, extra=ROOM)
     (run,) = arena.workbench.run(str(arena.remote)).runs
     assert run.stdout_tail.strip() == f"error {errno.ENOSYS} unchanged", run.stderr_tail
+
+
+OPEN_PTYS = """
+my @kept;
+while (@kept < 400 && sysopen(my $f, "/dev/ptmx", 2)) { push @kept, $f }
+print scalar(@kept), "\\n";
+"""
+
+
+def test_s204_a_guest_has_a_share_of_the_pseudo_terminals_only(
+    guests: Callable[..., Arena], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All containers of the host share what is not reserved for it. Control: without the limit a guest takes more.
+
+    In the kept guest of a task as well, whose mounts are verified once more.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("only root limits them")
+    with monkeypatch.context() as open_wall:
+        open_wall.setattr(supervised, "limit_ptys", lambda _: None)
+        careless = guests("perl", "-e", OPEN_PTYS, extra=ROOM)
+        assert careless.workbench.run(str(careless.remote)).runs[0].stdout_tail == "400\n", "void"
+    arena = guests("perl", "-e", OPEN_PTYS, extra=ROOM)
+    arena.new_task()
+    runs = [arena.workbench.run_checks(arena.task.id, ["go"])[0] for _ in range(2)]
+    assert [run.stdout_tail for run in runs] == [f"{MAX_PTYS}\n"] * 2
 
 
 HOLD = "ls /tmp; if [ -e /tmp/little ]; then head -c 40000000 /dev/zero > /tmp/much; else echo > /tmp/little; fi"

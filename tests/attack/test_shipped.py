@@ -335,6 +335,16 @@ def test_s202_without_its_wall_the_shipped_attack_gets_through(
         assert [tried(site, entry).outcome for entry in select(["S202"])] == [AttackOutcome.GOT_THROUGH]
 
 
+def test_s204_without_its_wall_the_shipped_attack_gets_through(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root limits pseudo terminals")
+    monkeypatch.setattr(supervised, "limit_ptys", lambda _: None)
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        assert [tried(site, entry).outcome for entry in select(["S204"])] == [AttackOutcome.GOT_THROUGH]
+
+
 def test_shipped_suite_sees_a_soft_guest(engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guests without the walls, as a wrong policy or a wrong engine would make them."""
     hardened = create_options

@@ -51,6 +51,9 @@ BUFFERS = (
     '$| = 1; print $n >> 20, "\n"; '
 )
 """Sends data to itself in connections that it does not accept, and prints how many MiB."""
+PTYS = 300
+OPENS_PTYS = f'my @f; while (@f < {PTYS} && sysopen(my $f, "/dev/ptmx", 2)) {{ push @f, $f }} print scalar(@f), qq(\n)'
+"""Opens pseudo terminals, and prints how many."""
 HIDES = (
     'my ($n, $left, @f) = (0, 0); for (1..12) {{ open(my $f, ">", "{0}/h") or last; unlink "{0}/h"; push @f, $f;'
     "binmode $f; last if (syswrite($f, qq(x) x (8 << 20)) // 0) < 8 << 20; $n++ }}"
@@ -97,6 +100,7 @@ def probes(runtime: str) -> tuple[ProbeCheck, ...]:
         ProbeCheck("stores", ("sh", "-c", STORES)),
         ProbeCheck("hides", ("perl", "-e", HIDES.format("/workspace") + "sleep 170"), timeout_s=170.0),
         ProbeCheck("buffers", ("perl", "-e", BUFFERS + "sleep 10")),
+        ProbeCheck("opens-ptys", ("perl", "-e", OPENS_PTYS), open_files=4096),
         ProbeCheck("plants", ("sh", "-c", PLANTS.format("/report"))),
         ProbeCheck("sees", ("sh", "-c", SEES.format("/report"))),
         ProbeCheck("reports", ("sh", "-c", f"perl -e '{NESTS}' >/report/a.xml")),

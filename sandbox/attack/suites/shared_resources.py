@@ -1,5 +1,5 @@
-"""THREATS S02, S04, S05, S09, S109, S202: a guest takes what is shared: counts of a user, memory without a process or
-in network buffers, disk without a name, memory of a parser, the report of the next check.
+"""THREATS S02, S04, S05, S09, S109, S202, S204: a guest takes what is shared: counts of a user or a host, memory
+without a process or in network buffers, disk without a name, memory of a parser, the report of the next check.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from sandbox.attack.harness.probes import (
     HIDES,
     MOST_INSTANCES,
     OPENS_INOTIFY,
+    OPENS_PTYS,
     PLANTS,
+    PTYS,
     SEES,
     STORES,
     TMP,
@@ -30,6 +32,8 @@ from sandbox.attack.harness.probes import (
 )
 from sandbox.attack.harness.scene import Scene, require_equal, require_hit
 from sandbox.attack.suites.container_escapes import needs_shared_kernel
+from sandbox.attack.suites.nested import needs_root
+from sandbox.engine.pty_limit import MAX_PTYS
 from sandbox.engine.unhardened import Bind
 from sandbox.git.unhardened import run_unhardened
 from sandbox.models import CheckRun, Verdict
@@ -163,6 +167,21 @@ def _buffers_are_limited(scene: Scene) -> str:
     return f"verdict oom_killed, with {(run.usage.memory_peak_bytes or 0) // MIB} MiB"
 
 
+def _opens_ptys(scene: Scene) -> str:
+    said = guests_of(scene).run_soft("perl", "-e", OPENS_PTYS).stdout.decode(errors="replace").strip()
+    require_hit(said == str(PTYS), f"a soft container opened {said[-200:]} of {PTYS}")
+    return f"a soft container opened {said} pseudo terminals"
+
+
+def _ptys_are_limited(scene: Scene) -> str:
+    run = guests_of(scene).run("opens-ptys")
+    said = run.stdout_tail.strip()
+    require_hit(said.isdigit(), f"the probe printed no number: {run.verdict}, {run.stderr_tail[-200:]}")
+    if int(said) > MAX_PTYS:
+        raise GotThrough(f"a guest opened {said} pseudo terminals, above the limit of {MAX_PTYS}")
+    return f"{said} pseudo terminals of at most {MAX_PTYS}"
+
+
 def _parser_takes_memory(scene: Scene) -> str:
     report = nested_report()
     done = run_unhardened([sys.executable, "-I", "-c", _PLAIN_PARSER], cwd=scene.root, home=scene.root, stdin=report)
@@ -236,5 +255,7 @@ ENTRIES = (
                 scene="guests"),
     AttackEntry("S202", "memory of network buffers", "check run", _buffers_hold_memory, _buffers_are_limited,
                 needs=(needs_shared_kernel,), scene="guests"),
+    AttackEntry("S204", "pseudo terminals of the host", "check run", _opens_ptys, _ptys_are_limited,
+                needs=(needs_root, needs_shared_kernel), scene="guests"),
     AttackEntry("S109", "the report of the next check", "check run", _next_sees_it, _next_sees_none, scene="guests"),
 )  # fmt: skip
