@@ -30,7 +30,7 @@ from sandbox.files.mount_points import find_file_system_type
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.guest_labels import is_labelled, is_permissive
-from sandbox.models import ImageInfo, Probe, ProbeLevel
+from sandbox.models import ImageInfo, Limits, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy, UserIds
 from sandbox.profiles import Profile
 from sandbox.store.guest_users import subtract_ranges
@@ -104,6 +104,7 @@ def probe_host(
         openat2_probe(openat2_works(), platform.release()),
         worktrees_probe(settings.workspaces.worktree, overlay_obstacle),
         guest_disk_probe(settings.workspaces, find_disk_obstacle(_nearest_existing(home)) or overlay_obstacle),
+        open_files_probe(_read_file_max(), Limits(), os.cpu_count() or 1),
         python_probe(platform.python_version_tuple()),
         *quarantine_probes(QuarantineNotes(Home(home).quarantine).names()),
     )
@@ -512,6 +513,23 @@ def openat2_probe(works: bool, release: str) -> Probe:
     )
 
 
+def open_files_probe(file_max: int | None, limits: Limits, cpus: int) -> Probe:
+    """The kernel counts open files of all programs together; a process that is root is not bound. `limits`: of a check
+    that names none.
+    """
+    if file_max is None:
+        return _warn("open files", "unknown", "/proc/sys/fs/file-max cannot be read.")
+    guests = max(cpus, 2)
+    if file_max >= guests * limits.pids * limits.open_files:
+        return _ok("open files", f"enough for {guests} checks")
+    return _warn(
+        "open files",
+        f"{file_max:,} for all programs together; one check may open {limits.pids * limits.open_files:,}",
+        "Few checks can take all, and others then fail. Set fs.file-max=9223372036854775807 (sysctl.d), as systemd "
+        "does: open files count as memory of a guest. Or lower limits.open_files or limits.pids in profiles.",
+    )
+
+
 def python_probe(version: tuple[str, str, str]) -> Probe:
     """Python 3.11 or later."""
     value = ".".join(version)
@@ -568,6 +586,13 @@ def _read_delegated(info: Facts) -> frozenset[str] | None:
     """The controllers that a rootless engine has; None for another engine, which has all."""
     host = read_group_host(info) if is_rootless(info) else None
     return host.read_controllers() if host else None
+
+
+def _read_file_max() -> int | None:
+    try:
+        return int(Path("/proc/sys/fs/file-max").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
 
 
 def _can_limit_sockets(info: Facts) -> bool:
