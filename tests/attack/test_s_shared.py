@@ -8,11 +8,13 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from devtools.waiting import wait_until
 from sandbox.engine import supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.pty_limit import MAX_PTYS
@@ -167,6 +169,53 @@ def test_s204_a_guest_has_a_share_of_the_pseudo_terminals_only(
     arena.new_task()
     runs = [arena.workbench.run_checks(arena.task.id, ["go"])[0] for _ in range(2)]
     assert [run.stdout_tail for run in runs] == [f"{MAX_PTYS}\n"] * 2
+
+
+WATCH_FILES = """
+import ctypes, os, struct, sys, time
+paths = ["/etc/hosts", "/sandbox-init", "/etc/passwd", "/etc/group"]
+if os.path.exists("stop"):
+    print(*[len(open(path, "rb").read()) > 0 for path in paths])
+    sys.exit()
+libc = ctypes.CDLL(None)
+fd = libc.inotify_init1(0o4000)
+watches = {libc.inotify_add_watch(fd, path.encode(), 0x20): path for path in paths}
+open("started", "w").close()
+while not os.path.exists("stop"):
+    time.sleep(0.05)
+seen = set()
+try:
+    while data := os.read(fd, 1 << 16):
+        seen |= {watches[struct.unpack_from("i", data, at)[0]] for at in range(0, len(data), 16)}
+except BlockingIOError:
+    pass
+print(*sorted(seen))
+for path in paths:
+    try:
+        open(path, "r+").close()
+        print("changed", path)
+    except OSError:
+        pass
+"""
+
+
+def test_s205_files_in_common_show_a_guest_that_another_one_runs_and_no_more(guests: Callable[..., Arena]) -> None:
+    """Control: the watch hears of `/etc/hosts`, which all guests of a home share. Those with names of users are a
+    guest's own.
+    """
+    arena = guests("python3", "-c", WATCH_FILES, extra=ROOM, image="python")
+    watcher, other = arena.new_task(), arena.new_task()
+    assert watcher.worktree_path is not None
+    assert other.worktree_path is not None
+    (other.worktree_path / "stop").touch()
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(arena.workbench.run_checks, watcher.id, ["go"])
+        wait_until((watcher.worktree_path / "started").exists)
+        (read,) = arena.workbench.run_checks(other.id, ["go"])
+        (watcher.worktree_path / "stop").touch()
+        (watched,) = watching.result()
+    assert read.stdout_tail.split() == ["True"] * 4, read.stderr_tail
+    assert watched.stdout_tail.split() == ["/etc/hosts", "/sandbox-init"], watched.stderr_tail
 
 
 HOLD = "ls /tmp; if [ -e /tmp/little ]; then head -c 40000000 /dev/zero > /tmp/much; else echo > /tmp/little; fi"
