@@ -16,6 +16,7 @@ from typing import Any
 
 from sandbox.byte_sizes import format_bytes
 from sandbox.config import Settings, WorkspaceSettings
+from sandbox.engine.cgroups import SOCKET_LIMIT
 from sandbox.engine.guest_group import GuestGroup, read_group_host
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
 from sandbox.engine.products import has_security_option, how_to_get_runtime, is_podman, is_rootless
@@ -29,7 +30,7 @@ from sandbox.files.mount_points import find_file_system_type
 from sandbox.files.openat2 import require_openat2
 from sandbox.files.overlay_mounts import find_overlay_obstacle
 from sandbox.guest_labels import is_labelled, is_permissive
-from sandbox.models import ImageInfo, Probe, ProbeLevel
+from sandbox.models import ImageInfo, Limits, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy, UserIds
 from sandbox.profiles import Profile
 from sandbox.store.guest_users import subtract_ranges
@@ -47,6 +48,13 @@ _CPU_SET = "CPUSet"
 _LIMITS = ("MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", _CPU_SET, "PidsLimit")
 _DELEGATED = {"cpuset": "guests see all CPUs", "io": "reports lack the bytes written"}
 """Controllers that a rootless engine can do without, and what is missing then."""
+
+_BUFFERS_ARE_LIMITED = (
+    "they get limits of their own, an eighth of a guest's memory, which the kernel may exceed, and are watched."
+)
+_BUFFERS_ARE_WATCHED = (
+    "a guest is only watched, and for a moment can hold more (root also sets a limit, where the kernel has one)."
+)
 
 _GIT_FIXED = {43: 7, 44: 4, 45: 4, 46: 4, 47: 3, 48: 2, 49: 1, 50: 1}  # CVE-2025-48384: 2.<minor> is fixed at .<patch>
 _GIT_DEBIAN_FIXED = 3  # 2.39.5-0+deb12u3
@@ -96,6 +104,7 @@ def probe_host(
         openat2_probe(openat2_works(), platform.release()),
         worktrees_probe(settings.workspaces.worktree, overlay_obstacle),
         guest_disk_probe(settings.workspaces, find_disk_obstacle(_nearest_existing(home)) or overlay_obstacle),
+        open_files_probe(_read_file_max(), Limits(), os.cpu_count() or 1),
         python_probe(platform.python_version_tuple()),
         *quarantine_probes(QuarantineNotes(Home(home).quarantine).names()),
     )
@@ -120,7 +129,7 @@ def engine_probes(
 ) -> tuple[Probe, ...]:
     """The lines that are read from the engine's `GET /info`."""
     probes: dict[str, Callable[[Facts], Probe]] = {
-        "cgroup": lambda facts: cgroup_probe(facts, _read_delegated(facts)),
+        "cgroup": lambda facts: cgroup_probe(facts, _read_delegated(facts), limits_sockets=_can_limit_sockets(facts)),
         "limits": limits_probe,
         "storage": storage_probe,
         "runtime": lambda facts: runtime_probe(facts, settings, policy),
@@ -137,8 +146,10 @@ def engine_probes(
     return tuple(probe(info) for probe in probes.values())
 
 
-def cgroup_probe(info: Facts, delegated: frozenset[str] | None = None) -> Probe:
-    """Version 1 works; version 2 measures more. `delegated`: the controllers of a rootless engine; None: of others."""
+def cgroup_probe(info: Facts, delegated: frozenset[str] | None = None, *, limits_sockets: bool = False) -> Probe:
+    """Version 1 works; version 2 measures more. `delegated`: the controllers of a rootless engine; None: of others.
+    `limits_sockets`: whether this process may limit the network buffers of guests on version 1.
+    """
     version = str(info.get("CgroupVersion") or "")
     if version == "2" and (lacking := sorted(_DELEGATED.keys() - delegated) if delegated is not None else []):
         return _warn(
@@ -150,10 +161,12 @@ def cgroup_probe(info: Facts, delegated: frozenset[str] | None = None) -> Probe:
     if version == "2":
         return _ok("cgroup", "version 2")
     if version == "1":
+        buffers = _BUFFERS_ARE_LIMITED if limits_sockets else _BUFFERS_ARE_WATCHED
         return _warn(
             "cgroup",
             "version 1",
-            "Works, but reports lack the bytes written. Boot with systemd.unified_cgroup_hierarchy=1 to use version 2.",
+            f"Works, but reports lack the bytes written, and memory limits do not cover network buffers: {buffers} "
+            "Boot with systemd.unified_cgroup_hierarchy=1 to use version 2.",
         )
     return _warn("cgroup", "unknown", "The engine does not report it; limits are verified for each container.")
 
@@ -500,6 +513,23 @@ def openat2_probe(works: bool, release: str) -> Probe:
     )
 
 
+def open_files_probe(file_max: int | None, limits: Limits, cpus: int) -> Probe:
+    """The kernel counts open files of all programs together; a process that is root is not bound. `limits`: of a check
+    that names none.
+    """
+    if file_max is None:
+        return _warn("open files", "unknown", "/proc/sys/fs/file-max cannot be read.")
+    guests = max(cpus, 2)
+    if file_max >= guests * limits.pids * limits.open_files:
+        return _ok("open files", f"enough for {guests} checks")
+    return _warn(
+        "open files",
+        f"{file_max:,} for all programs together; one check may open {limits.pids * limits.open_files:,}",
+        "Few checks can take all, and others then fail. Set fs.file-max=9223372036854775807 (sysctl.d), as systemd "
+        "does: open files count as memory of a guest. Or lower limits.open_files or limits.pids in profiles.",
+    )
+
+
 def python_probe(version: tuple[str, str, str]) -> Probe:
     """Python 3.11 or later."""
     value = ".".join(version)
@@ -556,6 +586,19 @@ def _read_delegated(info: Facts) -> frozenset[str] | None:
     """The controllers that a rootless engine has; None for another engine, which has all."""
     host = read_group_host(info) if is_rootless(info) else None
     return host.read_controllers() if host else None
+
+
+def _read_file_max() -> int | None:
+    try:
+        return int(Path("/proc/sys/fs/file-max").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _can_limit_sockets(info: Facts) -> bool:
+    """Whether version 1 of control groups has a limit for network buffers, and this process may set it."""
+    host = read_group_host(info)
+    return host is not None and os.access(host.find_hierarchy("memory") / SOCKET_LIMIT, os.W_OK)
 
 
 def _nearest_existing(folder: Path) -> Path:

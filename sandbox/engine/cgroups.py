@@ -27,6 +27,9 @@ _US_PER_S = 1e6
 UNLIMITED = 1 << 60
 """Version 1 shows the largest number of whole pages where there is no limit."""
 
+SOCKET_LIMIT = "memory.kmem.tcp.limit_in_bytes"
+"""Version 1: of a group's network buffers (socket_memory.py)."""
+
 _KERNEL_PARTS = ("slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "vmalloc")
 _JOINT = ("cpu,cpuacct", "cpuacct,cpu")
 _BLOCK_DEVICES = Path("/sys/dev/block")
@@ -150,6 +153,20 @@ def read_held_memory(paths: CgroupPaths) -> int | None:
     names = ("anon", "shmem") if paths.version > 1 else ("total_rss", "total_shmem")
     found = [_read_keyed_number(paths.memory, "memory.stat", name) for name in names]
     return None if None in found else sum(number or 0 for number in found)
+
+
+def share_of_sockets(memory_bytes: int) -> int:
+    """What network buffers may hold on version 1 before they are slowed down: more than the tenth that the kernel gives
+    them on a host with so much memory (`tcp_mem`).
+    """
+    return memory_bytes // 8
+
+
+def read_charged_sockets(paths: CgroupPaths) -> int:
+    """Bytes in network buffers that are charged to a group; 0 if it is not known (socket_memory.py)."""
+    if paths.version > 1:
+        return _read_keyed_number(paths.memory, "memory.stat", "sock") or 0
+    return _read_number(paths.memory, "memory.kmem.tcp.usage_in_bytes") or 0
 
 
 def read_kernel_memory(paths: CgroupPaths) -> int:

@@ -28,11 +28,13 @@ from typing import Any
 from sandbox.byte_sizes import format_bytes
 from sandbox.engine.cgroups import (
     CGROUP_ROOT,
+    SOCKET_LIMIT,
     UNLIMITED,
     CgroupPaths,
     find_delegated_group,
     read_held_memory,
     read_memory_limit,
+    share_of_sockets,
 )
 from sandbox.engine.products import is_podman, is_rootless
 from sandbox.errors import ErrorCode, SandboxError
@@ -244,6 +246,8 @@ def _list_files(host: GroupHost, folders: Mapping[str, Path], limits: GroupLimit
             yield folders["memory"] / "memory.memsw.limit_in_bytes", memory, False
         yield folders["cpu"] / "cpu.shares", str(shares), True
     yield folders["pids"] / "pids.max", str(limits.pids), True
+    if host.version == 1:  # systemd does not set it, and does not mind
+        yield folders["memory"] / SOCKET_LIMIT, str(share_of_sockets(limits.memory_bytes)), False
 
 
 def _weight(shares: int) -> int:
@@ -294,6 +298,8 @@ def _apply_to_slice(host: GroupHost, unit: str, limits: GroupLimits) -> None:
     folder, ends_at = host.find_directory(unit.removesuffix(".slice"), "memory"), time.monotonic() + _SETTLING_S
     while read_memory_limit(folder, host.version) is None and time.monotonic() < ends_at:
         time.sleep(_SETTLING_S / 100)
+    if host.version == 1 and (folder / SOCKET_LIMIT).exists():
+        (folder / SOCKET_LIMIT).write_text(str(share_of_sockets(limits.memory_bytes)), encoding="ascii")
 
 
 def _read(path: Path) -> str:

@@ -35,6 +35,8 @@ from sandbox.engine.ownership import require_writable_folders
 from sandbox.engine.pid1_messages import Command, ExitReport
 from sandbox.engine.pid1_session import Session, SessionOutcome
 from sandbox.engine.posture import require_posture
+from sandbox.engine.pty_limit import limit_ptys
+from sandbox.engine.socket_memory import SocketWatch, limit_socket_memory
 from sandbox.engine.user_maps import require_no_host_root
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.guest_labels import has_selinux
@@ -58,6 +60,7 @@ class _VerifiedGuest:
     groups: CgroupPaths | None
     env: list[str]
     session: Session
+    sockets: SocketWatch
     is_first: bool = False
 
 
@@ -151,15 +154,17 @@ def _verify_guest(
     require_posture(posture, options, dialect.own_files)
     require_writable_folders(posture, options)
     pid = int(inspected["State"]["Pid"])
-    groups = None
+    groups, memory_bytes = None, int(options["HostConfig"]["Memory"])
     if engine.is_local:
         groups = find_cgroups(pid)
         require_no_host_root(pid, options)
         require_confinement(pid, inspected)
         require_mounts(pid, options)
         require_in_group(groups, options["HostConfig"]["CgroupParent"])
+        limit_socket_memory(groups, memory_bytes)
+        limit_ptys(pid)
     env = dialect.remove_own_variables(inspected["Config"]["Env"])
-    return _VerifiedGuest(inspected["Id"], groups, env, session)
+    return _VerifiedGuest(inspected["Id"], groups, env, session, SocketWatch(groups, pid, memory_bytes))
 
 
 def _no_answer_error(engine: DockerApi, inspected: Mapping[str, Any]) -> SandboxError:
@@ -185,17 +190,23 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
     with KillOrigin(guest.groups) as origin:
         with Meter(guest.groups, is_first=guest.is_first, disk_used=check.disk_used) as meter:
             outcome = guest.session.run(
-                command, check.streams, check.deadline_s, check.stop_condition, meter.sample, check.beside
+                command,
+                check.streams,
+                check.deadline_s,
+                guest.sockets.watch_beside(check.stop_condition),
+                meter.sample,
+                check.beside,
             )
         is_host_short = origin.is_host_short()
     wall_time_s = time.monotonic() - started
+    counters = meter.counters.merge_max(Counters(memory_peak_bytes=guest.sockets.held_bytes))
     if outcome.report is None:
-        ending = _exit_without_report(engine, guest, outcome, meter.counters, started_at, wall_time_s)
+        ending = _exit_without_report(engine, guest, outcome, counters, started_at, wall_time_s)
         ending = replace(ending, pressure=meter.pressure, samples=meter.samples)
         ending = replace(ending, host_out_of_memory=ending.oom_killed and is_host_short)
         return ending, False
     left_bytes = _read_left_memory(guest.groups)
-    ending = _exit_from_report(outcome.report, outcome.stop_verdict, meter.counters, started_at)
+    ending = _exit_from_report(outcome.report, outcome.stop_verdict, counters, started_at)
     ending = replace(ending, memory_left_bytes=left_bytes, pressure=meter.pressure, samples=meter.samples)
     _explain_failed_start(outcome.report, command, check.streams)
     if not outcome.report.quiescent:

@@ -207,8 +207,8 @@ def _merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[st
 
 def _remove_denied_calls(profile: dict[str, Any], denied: tuple[str, ...], path: Path) -> dict[str, Any]:
     """Return the seccomp filter without the denied calls."""
-    allowed = {name for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
-    if unknown := sorted(set(denied) - allowed):
+    known = {name for rule in profile["syscalls"] for name in rule["names"]}  # also those that are refused by name
+    if unknown := sorted(set(denied) - known):
         raise _invalid_policy_error(path, f"seccomp_deny: the filter does not allow {', '.join(unknown)[:200]}")
     rules = []
     for rule in profile["syscalls"]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from devtools.waiting import wait_until
+from sandbox.engine import supervised
 from sandbox.engine.connection import DockerEngine
+from sandbox.engine.pty_limit import MAX_PTYS
 from sandbox.models import CheckRun
 from sandbox.workbench import Watch
 from tests.attack.arena import Arena
@@ -118,6 +124,98 @@ def test_s04_shared_memory_goes_with_its_last_process(guests: Callable[..., Aren
     for _ in range(2):
         (run,) = arena.workbench.run_checks(arena.task.id, ["go"])
         assert run.stdout_tail.split() == ["0", "stored", "0"], run.stderr_tail
+
+
+TAKE_AIO = """
+sub held {{ open(my $f, "<", "/proc/sys/fs/aio-nr") or die $!; my $n = <$f>; $n + 0 }}
+my ($before, $context) = (held(), pack("Q", 0));
+my $done = syscall({number}, 512, $context) == 0 ? "taken" : "error " . ($! + 0);
+print "$done ", held() - $before >= 512 ? "of the host" : "unchanged", "\\n";
+"""
+IO_SETUP = {"x86_64": 206, "aarch64": 0}
+
+
+def test_s203_a_guest_takes_no_kernel_aio_of_the_host(guests: Callable[..., Arena], engine: DockerEngine) -> None:
+    """Control: a container with the engine's defaults takes from what all programs of the host may have."""
+    program = TAKE_AIO.format(number=IO_SETUP[platform.machine()])
+    body = {"Image": "space-sandbox/base", "Entrypoint": ["perl", "-e", program]}
+    assert run_careless(engine, body).strip() == "taken of the host", "void"
+    arena = guests("perl", "-e", program, extra=ROOM)
+    (run,) = arena.workbench.run(str(arena.remote)).runs
+    assert run.stdout_tail.strip() == f"error {errno.ENOSYS} unchanged", run.stderr_tail
+
+
+OPEN_PTYS = """
+my @kept;
+while (@kept < 400 && sysopen(my $f, "/dev/ptmx", 2)) { push @kept, $f }
+print scalar(@kept), "\\n";
+"""
+
+
+def test_s204_a_guest_has_a_share_of_the_pseudo_terminals_only(
+    guests: Callable[..., Arena], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All containers of the host share what is not reserved for it. Control: without the limit a guest takes more.
+
+    In the kept guest of a task as well, whose mounts are verified once more.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("only root limits them")
+    with monkeypatch.context() as open_wall:
+        open_wall.setattr(supervised, "limit_ptys", lambda _: None)
+        careless = guests("perl", "-e", OPEN_PTYS, extra=ROOM)
+        assert careless.workbench.run(str(careless.remote)).runs[0].stdout_tail == "400\n", "void"
+    arena = guests("perl", "-e", OPEN_PTYS, extra=ROOM)
+    arena.new_task()
+    runs = [arena.workbench.run_checks(arena.task.id, ["go"])[0] for _ in range(2)]
+    assert [run.stdout_tail for run in runs] == [f"{MAX_PTYS}\n"] * 2
+
+
+WATCH_FILES = """
+import ctypes, os, struct, sys, time
+paths = ["/etc/hosts", "/sandbox-init", "/etc/passwd", "/etc/group"]
+if os.path.exists("stop"):
+    print(*[len(open(path, "rb").read()) > 0 for path in paths])
+    sys.exit()
+libc = ctypes.CDLL(None)
+fd = libc.inotify_init1(0o4000)
+watches = {libc.inotify_add_watch(fd, path.encode(), 0x20): path for path in paths}
+open("started", "w").close()
+while not os.path.exists("stop"):
+    time.sleep(0.05)
+seen = set()
+try:
+    while data := os.read(fd, 1 << 16):
+        seen |= {watches[struct.unpack_from("i", data, at)[0]] for at in range(0, len(data), 16)}
+except BlockingIOError:
+    pass
+print(*sorted(seen))
+for path in paths:
+    try:
+        open(path, "r+").close()
+        print("changed", path)
+    except OSError:
+        pass
+"""
+
+
+def test_s205_files_in_common_show_a_guest_that_another_one_runs_and_no_more(guests: Callable[..., Arena]) -> None:
+    """Control: the watch hears of `/etc/hosts`, which all guests of a home share. Those with names of users are a
+    guest's own.
+    """
+    arena = guests("python3", "-c", WATCH_FILES, extra=ROOM, image="python")
+    watcher, other = arena.new_task(), arena.new_task()
+    assert watcher.worktree_path is not None
+    assert other.worktree_path is not None
+    (other.worktree_path / "stop").touch()
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(arena.workbench.run_checks, watcher.id, ["go"])
+        wait_until((watcher.worktree_path / "started").exists)
+        (read,) = arena.workbench.run_checks(other.id, ["go"])
+        (watcher.worktree_path / "stop").touch()
+        (watched,) = watching.result()
+    assert read.stdout_tail.split() == ["True"] * 4, read.stderr_tail
+    assert watched.stdout_tail.split() == ["/etc/hosts", "/sandbox-init"], watched.stderr_tail
 
 
 HOLD = "ls /tmp; if [ -e /tmp/little ]; then head -c 40000000 /dev/zero > /tmp/much; else echo > /tmp/little; fi"

@@ -44,6 +44,7 @@ from sandbox.engine import docker_containers, supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.create_options import create_options
 from sandbox.engine.guest_group import GuestGroup
+from sandbox.engine.socket_memory import SocketWatch
 from sandbox.models import (
     Artifact,
     ArtifactList,
@@ -310,6 +311,7 @@ SOFT = {
     "Memory": 1 << 30, "MemorySwap": 1 << 30, "Ulimits": [], "Tmpfs": {},
 }  # fmt: skip
 SOFT_ENTRIES = ["A08", "K03", "K04", "K05", "K06", "K08", "K16", "K22", "K25", "L01", "L02", "L03", "L04", "L16"]
+SOFT_ENTRIES += ["S203"]
 
 
 def test_s155_without_its_wall_the_shipped_attack_gets_through(
@@ -323,6 +325,24 @@ def test_s155_without_its_wall_the_shipped_attack_gets_through(
     with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
         (entry,) = select(["S155"])
         assert tried(site, entry).outcome is AttackOutcome.GOT_THROUGH
+
+
+def test_s202_without_its_wall_the_shipped_attack_gets_through(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SocketWatch, "check", lambda _: None)
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        assert [tried(site, entry).outcome for entry in select(["S202"])] == [AttackOutcome.GOT_THROUGH]
+
+
+def test_s204_without_its_wall_the_shipped_attack_gets_through(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root limits pseudo terminals")
+    monkeypatch.setattr(supervised, "limit_ptys", lambda _: None)
+    with AttackRun(Settings(), os.environ, scratch=ScratchDirectory(tmp_path)) as site:
+        assert [tried(site, entry).outcome for entry in select(["S204"])] == [AttackOutcome.GOT_THROUGH]
 
 
 def test_shipped_suite_sees_a_soft_guest(engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,13 +144,18 @@ static void allowed(void) {
     CALL("ptrace", SYS_ptrace, 16, 0, NONE, NONE);
     CALL("personality(query)", SYS_personality, 0xffffffffUL);
     CALL("rseq", SYS_rseq, BAD, 1, 9999, 0);
-    CALL("io_setup", SYS_io_setup, 0, BAD);
     CALL("sched_setscheduler(SCHED_OTHER)", SYS_sched_setscheduler, 0, 0, zero);
     CALL("sched_setaffinity", SYS_sched_setaffinity, 0, 0, NONE);
     CALL("setpriority(self)", SYS_setpriority, 0, 0, 0);
     CALL("setpriority(own group)", SYS_setpriority, 1, 0, 0);
     CALL("ioprio_set(self)", SYS_ioprio_set, 1, 0, 2 << 13 | 4);
     CALL("clone3", 435, NONE, 0);
+    CALL("io_setup", SYS_io_setup, 0, BAD);
+    CALL("io_destroy", SYS_io_destroy, 0UL);
+    CALL("io_submit", SYS_io_submit, 0UL, 1L, BAD);
+    CALL("io_cancel", SYS_io_cancel, 0UL, BAD, BAD);
+    CALL("io_getevents", SYS_io_getevents, 0UL, 1L, 1L, BAD, NONE);
+    CALL("io_pgetevents", SYS_io_pgetevents, 0UL, 1L, 1L, BAD, NONE, NONE);
     CALL("fallocate(disk)", SYS_fallocate, -1, 0, 0, 1);
     CALL("fallocate(beyond the end)", SYS_fallocate, -1, 1, 0, 1);
 }

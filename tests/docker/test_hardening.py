@@ -524,11 +524,12 @@ DENIED += [f"setpriority({whose})" for whose in ("other", "high other", "other g
 ALLOWED = """
     socket(AF_UNIX) socket(TCP) socket(UDP) socket(TCP6) socketpair(AF_UNIX) memfd_create openat2 statx faccessat2
     close_range copy_file_range epoll_create1 inotify_init1 eventfd2 timerfd_create pidfd_open landlock_create_ruleset
-    seccomp prctl ptrace personality(query) rseq io_setup sched_setscheduler(SCHED_OTHER) sched_setaffinity
+    seccomp prctl ptrace personality(query) rseq sched_setscheduler(SCHED_OTHER) sched_setaffinity
     setpriority(self) ioprio_set(self)
 """.split()  # noqa: SIM905  # a table of words
 ALLOWED += ["socket(AF_NETLINK, ROUTE)", "setpriority(own group)", "fallocate(hole)", "ioctl(FIONREAD)"]
 ALLOCATING = ["fallocate(disk)", "fallocate(beyond the end)"]
+KERNEL_AIO = ["io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents", "io_pgetevents"]
 
 
 @pytest.mark.parametrize("name", DENIED)
@@ -547,6 +548,13 @@ def test_clone3_falls_back(calls: dict[str, dict[str, int]]) -> None:
     assert calls["open"]["clone3"] != ENOSYS
 
 
+@pytest.mark.parametrize("name", KERNEL_AIO)
+def test_s203_kernel_aio_falls_back(calls: dict[str, dict[str, int]], name: str) -> None:
+    """Its contexts are counted for the whole host."""
+    assert calls["hardened"][name] == ENOSYS
+    assert calls["open"][name] not in (ENOSYS, EPERM)
+
+
 @pytest.mark.parametrize("name", ALLOCATING)
 def test_l06_allocating_falls_back_to_writing(calls: dict[str, dict[str, int]], name: str) -> None:
     assert calls["hardened"][name] == EOPNOTSUPP
@@ -554,7 +562,7 @@ def test_l06_allocating_falls_back_to_writing(calls: dict[str, dict[str, int]], 
 
 
 def test_every_probe_is_in_a_table(calls: dict[str, dict[str, int]]) -> None:
-    assert calls["hardened"].keys() == {*DENIED, *ALLOWED, *ALLOCATING, "clone3"}
+    assert calls["hardened"].keys() == {*DENIED, *ALLOWED, *ALLOCATING, *KERNEL_AIO, "clone3"}
 
 
 @pytest.mark.parametrize("name", ["io_uring_setup", "socket(AF_VSOCK)", "socket(AF_ALG)", "vmsplice"])

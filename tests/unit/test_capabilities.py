@@ -17,7 +17,7 @@ from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.guest_group import GuestGroup
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.disk_usage import FreeSpace
-from sandbox.models import ImageInfo, Probe, ProbeLevel
+from sandbox.models import ImageInfo, Limits, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy, UserIds
 from sandbox.store.home import Home
 from sandbox.store.quarantine import QuarantineNotes
@@ -71,7 +71,8 @@ def run(answer: DockerEngine | SandboxError, home: Path, settings: Settings | No
 def test_lines_of_a_working_host(tmp_path: Path) -> None:
     probes = run(engine(), tmp_path / "not" / "yet")
     expected = "engine cgroup limits storage runtime runc seccomp lsm userns init memory cpus"
-    rest = ["disk: home", "disk: engine", "guest uid", "git", "openat2", "worktrees", "guest disk", "python"]
+    rest = ["disk: home", "disk: engine", "guest uid", "git", "openat2", "worktrees", "guest disk"]
+    rest += ["open files", "python"]
     assert list(probes) == [*expected.split(), *rest]
     assert probes["engine"].value == "20.10.24 at unix:///run/docker.sock (DOCKER_HOST)"
     assert {name for name, probe in probes.items() if probe.level is FAIL} <= {"disk: home", "disk: engine"}
@@ -108,6 +109,21 @@ def test_remote_engine_is_a_warning() -> None:
 @pytest.mark.parametrize(("version", "level"), [("1", WARN), ("2", OK), ("", WARN)])
 def test_cgroup(version: str, level: ProbeLevel) -> None:
     assert c.cgroup_probe({"CgroupVersion": version}).level is level
+
+
+@pytest.mark.parametrize(
+    ("most", "cpus", "level"),
+    [(None, 2, WARN), (2_466_170, 1, WARN), (4_194_304, 2, OK), (4_194_304, 3, WARN), (2**63 - 1, 256, OK)],
+)
+def test_open_files_of_the_host_are_enough_for_some_checks(most: int | None, cpus: int, level: ProbeLevel) -> None:
+    """A check that names no limits may open 512 x 4,096."""
+    assert c.open_files_probe(most, Limits(), cpus).level is level
+
+
+@pytest.mark.parametrize(("may", "said"), [(True, "limits of their own"), (False, "only watched")])
+def test_version_1_of_control_groups_does_not_count_network_buffers(may: bool, said: str) -> None:
+    assert said in c.cgroup_probe({"CgroupVersion": "1"}, limits_sockets=may).hint
+    assert "buffers" not in c.cgroup_probe({"CgroupVersion": "2"}, limits_sockets=may).hint
 
 
 @pytest.mark.parametrize("name", ["MemoryLimit", "SwapLimit", "CpuCfsQuota", "CPUShares", "PidsLimit"])

@@ -17,7 +17,7 @@ my %nr = (
   keyctl => [250, 219], settimeofday => [164, 170], clock_settime => [227, 112], sethostname => [170, 161],
   reboot => [169, 142], swapon => [167, 224], acct => [163, 89], quotactl => [179, 60], syslog => [103, 116],
   socket => [41, 198], connect => [42, 203], sendto => [44, 206], 
-  fanotify_init => [300, 262], io_uring_setup => [425, 425], fsopen => [430, 430], mount_setattr => [442, 442],
+  fanotify_init => [300, 262], io_uring_setup => [425, 425], io_setup => [206, 0], fsopen => [430, 430], mount_setattr => [442, 442],
   open_tree => [428, 428], move_mount => [429, 429],
 );
 sub nr { my $pair = $nr{$_[0]}; return $arm ? $pair->[1] : $pair->[0] }
@@ -90,8 +90,8 @@ call("settimeofday", "settimeofday", 1, 0); call("clock_settime", "clock_settime
 call("sethostname", "sethostname", 1, -1); call("reboot", "reboot", 1, 2, 3, 0);
 call("swapon", "swapon", 1, 0); call("acct", "acct", 1); call("quotactl", "quotactl", 0x7fffffff, 1, 0, 0);
 call("syslog", "syslog", 9999, 0, 0); call("fanotify_init", "fanotify_init", 0x7fffffff, 0);
-# K08, K09
-call("io_uring", "io_uring_setup", 0, 0);
+# K08, K09, S203
+call("io_uring", "io_uring_setup", 0, 0); call("kernel AIO", "io_setup", 0, 1);
 call("AF_ALG", "socket", 38, 5, 0); call("AF_VSOCK", "socket", 40, 1, 0); call("AF_PACKET", "socket", 17, 3, 0);
 call("AF_KEY", "socket", 15, 3, 2); call("AF_XDP", "socket", 44, 3, 0); call("netfilter", "socket", 16, 3, 12);
 call("xfrm", "socket", 16, 3, 6); call("SCTP", "socket", 2, 1, 132); call("AF_TIPC", "socket", 30, 5, 0);

@@ -41,6 +41,19 @@ STORES = (
     "perl -e 'my $id = shmget(77, 8 << 20, 01666) // die $!; shmwrite($id, q(x), 0, 1) or die $!; print qq(stored\n)';"
     "count"
 )
+BUFFERED_MIB = 256
+BUFFERS = (
+    f"use Socket; my ($most, $n, @k) = ({BUFFERED_MIB} << 20, 0); socket(my $l, PF_INET, SOCK_STREAM, 0) or die $!;"
+    "setsockopt($l, SOL_SOCKET, SO_RCVBUF, 4 << 20); bind($l, sockaddr_in(0, INADDR_LOOPBACK)) or die $!;"
+    "listen($l, 4096); my ($to, $x) = (getsockname($l), qq(x) x 65536);"
+    "while ($n < $most && @k < 200) { socket(my $c, PF_INET, SOCK_STREAM, 0) or last; connect($c, $to) or last;"
+    "fcntl($c, 4, 2048); push @k, $c; while ($n < $most && defined(my $d = syswrite($c, $x))) { $n += $d } }"
+    '$| = 1; print $n >> 20, "\n"; '
+)
+"""Sends data to itself in connections that it does not accept, and prints how many MiB."""
+PTYS = 300
+OPENS_PTYS = f'my @f; while (@f < {PTYS} && sysopen(my $f, "/dev/ptmx", 2)) {{ push @f, $f }} print scalar(@f), qq(\n)'
+"""Opens pseudo terminals, and prints how many."""
 HIDES = (
     'my ($n, $left, @f) = (0, 0); for (1..12) {{ open(my $f, ">", "{0}/h") or last; unlink "{0}/h"; push @f, $f;'
     "binmode $f; last if (syswrite($f, qq(x) x (8 << 20)) // 0) < 8 << 20; $n++ }}"
@@ -86,6 +99,8 @@ def probes(runtime: str) -> tuple[ProbeCheck, ...]:
         ProbeCheck("lies", ("sh", "-c", LIES)),
         ProbeCheck("stores", ("sh", "-c", STORES)),
         ProbeCheck("hides", ("perl", "-e", HIDES.format("/workspace") + "sleep 170"), timeout_s=170.0),
+        ProbeCheck("buffers", ("perl", "-e", BUFFERS + "sleep 10")),
+        ProbeCheck("opens-ptys", ("perl", "-e", OPENS_PTYS), open_files=4096),
         ProbeCheck("plants", ("sh", "-c", PLANTS.format("/report"))),
         ProbeCheck("sees", ("sh", "-c", SEES.format("/report"))),
         ProbeCheck("reports", ("sh", "-c", f"perl -e '{NESTS}' >/report/a.xml")),

@@ -282,5 +282,6 @@ ENTRIES = (
     AttackEntry("L14", "memory and descriptors of the guest's supervisor", PROBE, _own_process, _supervisor,
           needs=(needs_shared_kernel,), scene="guests"),
     AttackEntry("K24", "the controller's environment", PROBE, _inherits, _clean_environment, scene="guests"),
+    probe_entry("S203", "kernel AIO, which is counted for the whole host", "kernel AIO", needs=(needs_shared_kernel,)),
     probe_entry("K25", "system calls without a filter", "no filter", needs=(needs_shared_kernel,)),
 )  # fmt: skip

@@ -1,5 +1,5 @@
-"""THREATS S02, S04, S05, S09, S109: a guest takes what is shared: counts of a user, memory without a process, disk
-without a name, memory of a parser, the report of the next check.
+"""THREATS S02, S04, S05, S09, S109, S202, S204: a guest takes what is shared: counts of a user or a host, memory
+without a process or in network buffers, disk without a name, memory of a parser, the report of the next check.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from sandbox.attack.harness.entry import AttackEntry
 from sandbox.attack.harness.guests import guests_of
 from sandbox.attack.harness.outcomes import GotThrough, NotSupported
 from sandbox.attack.harness.probes import (
+    BUFFERED_MIB,
+    BUFFERS,
     HIDES,
     MOST_INSTANCES,
     OPENS_INOTIFY,
+    OPENS_PTYS,
     PLANTS,
+    PTYS,
     SEES,
     STORES,
     TMP,
@@ -28,6 +32,8 @@ from sandbox.attack.harness.probes import (
 )
 from sandbox.attack.harness.scene import Scene, require_equal, require_hit
 from sandbox.attack.suites.container_escapes import needs_shared_kernel
+from sandbox.attack.suites.nested import needs_root
+from sandbox.engine.pty_limit import MAX_PTYS
 from sandbox.engine.unhardened import Bind
 from sandbox.git.unhardened import run_unhardened
 from sandbox.models import CheckRun, Verdict
@@ -149,6 +155,33 @@ def _hidden_disk_is_limited(scene: Scene) -> str:
     return f"verdict disk_limit, after {int(written[0]) * 8} MiB" if written else "verdict disk_limit"
 
 
+def _buffers_hold_memory(scene: Scene) -> str:
+    said = guests_of(scene).run_soft("perl", "-e", BUFFERS).stdout.decode(errors="replace").strip()
+    require_hit(said == str(BUFFERED_MIB), f"a soft container could not send as much: {said[-200:]}")
+    return f"a soft container held {said} MiB in connections that it did not accept"
+
+
+def _buffers_are_limited(scene: Scene) -> str:
+    run = guests_of(scene).run("buffers")
+    require_equal(run.verdict, Verdict.OOM_KILLED, "the verdict")
+    return f"verdict oom_killed, with {(run.usage.memory_peak_bytes or 0) // MIB} MiB"
+
+
+def _opens_ptys(scene: Scene) -> str:
+    said = guests_of(scene).run_soft("perl", "-e", OPENS_PTYS).stdout.decode(errors="replace").strip()
+    require_hit(said == str(PTYS), f"a soft container opened {said[-200:]} of {PTYS}")
+    return f"a soft container opened {said} pseudo terminals"
+
+
+def _ptys_are_limited(scene: Scene) -> str:
+    run = guests_of(scene).run("opens-ptys")
+    said = run.stdout_tail.strip()
+    require_hit(said.isdigit(), f"the probe printed no number: {run.verdict}, {run.stderr_tail[-200:]}")
+    if int(said) > MAX_PTYS:
+        raise GotThrough(f"a guest opened {said} pseudo terminals, above the limit of {MAX_PTYS}")
+    return f"{said} pseudo terminals of at most {MAX_PTYS}"
+
+
 def _parser_takes_memory(scene: Scene) -> str:
     report = nested_report()
     done = run_unhardened([sys.executable, "-I", "-c", _PLAIN_PARSER], cwd=scene.root, home=scene.root, stdin=report)
@@ -220,5 +253,9 @@ ENTRIES = (
                 scene="guests"),
     AttackEntry("S09", "a report of 300,000 levels", "check run", _parser_takes_memory, _parser_is_limited,
                 scene="guests"),
+    AttackEntry("S202", "memory of network buffers", "check run", _buffers_hold_memory, _buffers_are_limited,
+                needs=(needs_shared_kernel,), scene="guests"),
+    AttackEntry("S204", "pseudo terminals of the host", "check run", _opens_ptys, _ptys_are_limited,
+                needs=(needs_root, needs_shared_kernel), scene="guests"),
     AttackEntry("S109", "the report of the next check", "check run", _next_sees_it, _next_sees_none, scene="guests"),
 )  # fmt: skip

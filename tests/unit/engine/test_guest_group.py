@@ -56,12 +56,14 @@ def test_version_1_gets_a_group_in_each_hierarchy(version_1: GroupHost, tmp_path
     memory = tmp_path / "memory" / NAME
     memory.mkdir()
     (memory / "memory.memsw.limit_in_bytes").write_text("9223372036854771712\n")
+    (memory / "memory.kmem.tcp.limit_in_bytes").write_text("9223372036854771712\n")
     group = ensure_guest_group(version_1, NAME, LIMITS)
     assert (group.parent, group.memory_bytes, group.obstacle) == ("/space-sandbox", 20 * GIB, "")
     found = {path.name: path.read_text() for path in tmp_path.rglob(f"{NAME}/*") if path.name != "memory.use_hierarchy"}
     assert found == {
         "memory.limit_in_bytes": str(20 * GIB),
         "memory.memsw.limit_in_bytes": str(20 * GIB),
+        "memory.kmem.tcp.limit_in_bytes": str(20 * GIB // 8),
         "pids.max": "4000",
         "cpu.shares": "1024",
     }
@@ -131,6 +133,7 @@ def test_systemd_makes_a_slice(version: int, tmp_path: Path) -> None:
         folder = base / "space.slice" / "space-sandbox.slice"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ("memory.max" if version == 2 else "memory.limit_in_bytes")).write_text(str(20 * GIB))
+        (folder / "memory.kmem.tcp.limit_in_bytes").write_text("9223372036854771712\n")
 
     group = ensure_guest_group(GroupHost("systemd", version, tmp_path, obey), NAME, LIMITS)
     assert (group.parent, group.memory_bytes) == ("space-sandbox.slice", 20 * GIB)
@@ -143,6 +146,8 @@ def test_systemd_makes_a_slice(version: int, tmp_path: Path) -> None:
         f"set-property --runtime space-sandbox.slice {memory} TasksMax=4000",
         "start space-sandbox.slice",
     ], "set first: a slice that was started is without a limit until then"
+    sockets = (base / "space.slice" / "space-sandbox.slice" / "memory.kmem.tcp.limit_in_bytes").read_text()
+    assert (sockets == str(20 * GIB // 8)) == (version == 1), "systemd has no setting for it"
 
 
 def test_a_slice_is_stopped_and_its_settings_are_taken_back() -> None:

@@ -27,6 +27,7 @@ NEVER = """
     settimeofday socketcall stime swapoff swapon sysfs syslog umount umount2 unshare uselib userfaultfd ustat
     vhangup vm86 vm86old vmsplice
 """
+KERNEL_AIO = "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit"
 
 
 def names(text: str) -> list[str]:
@@ -93,6 +94,13 @@ def test_clone_refuses_every_new_namespace(profile: dict[str, Any]) -> None:
 def test_clone3_is_enosys_so_that_libc_falls_back(profile: dict[str, Any]) -> None:
     (rule,) = rules(profile, "clone3")
     assert (rule["action"], rule["errnoRet"]) == ("SCMP_ACT_ERRNO", 38)
+
+
+@pytest.mark.parametrize("syscall", names(KERNEL_AIO))
+def test_s203_kernel_aio_is_enosys_so_that_programs_fall_back(profile: dict[str, Any], syscall: str) -> None:
+    """THREATS S203: its contexts are counted for the whole host (fs.aio-max-nr)."""
+    (rule,) = rules(profile, syscall)
+    assert (rule["action"], rule["errnoRet"], rule.get("args")) == ("SCMP_ACT_ERRNO", 38, None)
 
 
 def lets_through(profile: dict[str, Any], syscall: str, index: int, value: int) -> list[tuple[str, int | None]]:

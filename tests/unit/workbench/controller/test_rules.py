@@ -129,7 +129,7 @@ def test_seccomp_is_made_narrower_only(tmp_path: Path) -> None:
         rules = json.loads(text)["syscalls"]
         return {name for rule in rules if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
 
-    own = written(tmp_path, "container.toml", 'seccomp_deny = ["ptrace", "socket"]')
+    own = written(tmp_path, "container.toml", 'seccomp_deny = ["ptrace", "socket", "io_setup"]')
     narrowed = container.merge_operator_container_policy(SHIPPED, own, is_protected_variable).seccomp_json
     assert allowed(SHIPPED.seccomp_json) - allowed(narrowed) == {"ptrace", "socket"}
     assert not allowed(narrowed) - allowed(SHIPPED.seccomp_json)

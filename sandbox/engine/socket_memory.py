@@ -1,0 +1,135 @@
+"""Memory of network buffers: data that was sent to a socket and not read yet. The kernel holds it for the guest.
+
+Control groups of version 2 charge it to a guest's memory. Version 1 has a counter of its own (`memory.kmem.tcp.*`), for
+UDP too, which starts with the first limit and counts sockets that are made after it. Engines do not set it: runc
+ignores the option `KernelMemoryTCP`.
+
+Both leave gaps. A connection that its listener did not accept belongs to no group yet, with all that was sent to it.
+And the limit of version 1 slows a socket down, but the kernel goes past it rather than to refuse each socket its least
+buffer (seen: 571 MB with a limit of 32 MiB, in 3,900 connections). So the buffers are watched, too.
+
+Files: Documentation/admin-guide/cgroup-v1/memory.rst; net/core/sock.c and net/ipv4/tcp_ipv4.c (/proc/net/tcp) of the
+kernel. Seen: Linux 6.18, version 1.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox.engine.cgroups import (
+    SOCKET_LIMIT,
+    CgroupPaths,
+    read_charged_sockets,
+    read_held_memory,
+    read_limit,
+    share_of_sockets,
+)
+from sandbox.engine.container_types import StopCondition
+from sandbox.models import Verdict
+
+_PROC = Path("/proc")
+_INTERVAL_S = 0.1
+_LOOK_SHARE = 10
+"""A look may take one part in so many of the time: tables of sockets can be long."""
+
+_MAX_TABLE_BYTES = 16 * 1024**2
+_LISTENS = b"0A"
+
+
+def limit_socket_memory(groups: CgroupPaths | None, memory_bytes: int) -> None:
+    """Let version 1 count and limit the buffers of sockets that a guest makes from now on. As far as this process may:
+    `sandbox doctor` says so if not.
+    """
+    if groups is None or groups.version > 1 or groups.memory is None:
+        return
+    path = groups.memory / SOCKET_LIMIT
+    with suppress(OSError):
+        if path.exists():
+            path.write_text(str(share_of_sockets(memory_bytes)), encoding="ascii")
+
+
+class SocketWatch:
+    """Watches one guest: OOM_KILLED once its memory and its network buffers together exceed its limit.
+
+    Costs one small file each time; more only while sockets of this host hold a share of what the guest may have.
+    `held_bytes`: both together, if they exceeded it.
+    """
+
+    def __init__(self, groups: CgroupPaths | None, pid: int, memory_bytes: int, proc: Path = _PROC) -> None:
+        """`pid`: of a process in the guest's network. `memory_bytes`: the guest's limit."""
+        self.held_bytes: int | None = None
+        self._groups = groups
+        self._pid = pid
+        self._memory_bytes = memory_bytes
+        self._proc = proc
+        self._due = 0.0
+
+    def watch_beside(self, condition: StopCondition) -> StopCondition:
+        """A condition that is met when the given one is, or the buffers are too large."""
+        return lambda: condition() or self.check()
+
+    def check(self) -> Verdict | None:
+        """The `StopCondition` of the buffers alone."""
+        started = time.monotonic()
+        if self._groups is None or started < self._due:
+            return None
+        held = self._count(self._groups)
+        ended = time.monotonic()
+        self._due = ended + max(_INTERVAL_S, (ended - started) * _LOOK_SHARE)
+        if held <= self._memory_bytes:
+            return None
+        self.held_bytes = held
+        return Verdict.OOM_KILLED
+
+    def _count(self, groups: CgroupPaths) -> int:
+        share = share_of_sockets(self._memory_bytes)
+        if _count_host_bytes(self._proc) <= share:
+            return 0
+        in_buffers = self._count_buffers(groups)
+        return 0 if in_buffers <= share else in_buffers + (read_held_memory(groups) or 0)
+
+    def _count_buffers(self, groups: CgroupPaths) -> int:
+        """Where the kernel charges sockets to the guest, those that it did not accept yet are missing."""
+        folder = self._proc / str(self._pid) / "net"
+        is_charged = groups.version > 1 or read_limit(groups.memory, SOCKET_LIMIT) is not None
+        tables = ("tcp", "tcp6") if is_charged else ("tcp", "tcp6", "udp", "udp6")
+        waiting = sum(_sum_waiting(folder / name, only_unaccepted=is_charged) for name in tables)
+        return waiting + (read_charged_sockets(groups) if is_charged else 0)
+
+
+def _count_host_bytes(proc: Path) -> int:
+    """What TCP and UDP hold on this host, in all networks."""
+    pages = 0
+    for line in _read(proc / "net" / "sockstat").splitlines():
+        words = line.split()
+        if b"mem" in words[1:-1]:
+            pages += int(words[words.index(b"mem") + 1])
+    return pages * mmap.PAGESIZE
+
+
+def _sum_waiting(table: Path, *, only_unaccepted: bool) -> int:
+    """Bytes that wait in sockets; those of connections that were not accepted have no inode. A listener has numbers of
+    connections in the place of bytes.
+    """
+    return sum(size for size, inode in _read_sockets(table) if inode == b"0" or not only_unaccepted)
+
+
+def _read_sockets(table: Path) -> Iterator[tuple[int, bytes]]:
+    """Bytes and inode of each socket, from `/proc/net/tcp` or `udp` (proc(5))."""
+    for line in _read(table).splitlines()[1:]:
+        words = line.split()
+        if len(words) > 9 and words[3] != _LISTENS:  # the last line may be cut
+            sent, _, received = words[4].partition(b":")
+            yield int(sent, 16) + int(received, 16), words[9]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_TABLE_BYTES)
+    except OSError:
+        return b""

@@ -1,0 +1,93 @@
+"""THREATS S202: memory of network buffers, which a guest's limit has to cover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sandbox.engine import supervised
+from sandbox.engine.cgroups import CGROUP_ROOT
+from sandbox.engine.socket_memory import SocketWatch
+from sandbox.models import CheckRun, Verdict
+from tests.attack.arena import Arena
+
+pytestmark = [pytest.mark.must, pytest.mark.one_git]
+
+MIB = 1024**2
+LIMIT = 64 * MIB
+SENT = 4 * LIMIT
+ROOM = f"limits = {{ memory_bytes = {LIMIT}, cpus = 2.0, pids = 64, open_files = 4096 }}\ntimeout_s = 60"
+HEAD = f"""
+import socket, sys, time
+kept, sent, chunk, ends_at = [], 0, b"x" * 65536, time.monotonic() + 20
+def read_udp():
+    (line,) = (line.split() for line in open("/proc/net/sockstat") if line.startswith("UDP:"))
+    return int(line[-1]) * 4096 >> 20
+before = read_udp()
+def fill(s, most=1 << 30):
+    global sent
+    s.setblocking(False)
+    while most > 0 and sent < {SENT}:
+        try: done = s.send(chunk)
+        except OSError: return
+        sent, most = sent + done, most - done
+def listen():
+    s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    s.bind(("127.0.0.1", 0)); s.listen(4096); kept.append(s)
+    return s
+def goes_on(): return sent < {SENT} and time.monotonic() < ends_at
+"""
+TAIL = """
+print(sent >> 20, read_udp() - before, flush=True)
+time.sleep(1)
+"""
+WAYS = {
+    "accepted connections": """
+s = listen()
+while goes_on():
+    c = socket.socket(); c.connect(s.getsockname()); a, _ = s.accept(); kept += [c, a]; fill(c); fill(a)
+""",
+    "connections that are not accepted": """
+s = listen()
+while goes_on():
+    c = socket.socket(); c.connect(s.getsockname()); kept.append(c); fill(c)
+""",
+    "datagrams": """
+while goes_on():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); kept.append(s)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20); s.bind(("127.0.0.1", 0)); s.connect(s.getsockname())
+    chunk = b"x" * 60000
+    fill(s, 1 << 20)
+""",
+}
+
+
+def run(arena: Arena) -> CheckRun:
+    return arena.workbench.run(str(arena.remote)).runs[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_s202_network_buffers_count_as_memory_of_a_guest(
+    guests: Callable[..., Arena], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Control: without the limit and the watch the check holds four times its memory, and passes."""
+    if (CGROUP_ROOT / "cgroup.controllers").exists() and way != "connections that are not accepted":
+        pytest.skip("version 2 of control groups counts it as memory by itself")
+    program = HEAD + WAYS[way] + TAIL
+    with monkeypatch.context() as open_wall:
+        open_wall.setattr(supervised, "limit_socket_memory", lambda *_: None)
+        open_wall.setattr(SocketWatch, "check", lambda _: None)
+        control = run(guests("python3", "-c", program, extra=ROOM, image="python"))
+    assert control.verdict is Verdict.PASSED, (control.verdict, control.stderr_tail)
+    sent, as_datagrams = map(int, control.stdout_tail.split())
+    assert sent >= SENT // MIB, "void"
+    assert (control.usage.memory_peak_bytes or 0) <= LIMIT
+    found = run(guests("python3", "-c", program, extra=ROOM, image="python"))
+    if way == "datagrams":  # the kernel drops what is past the share
+        assert as_datagrams > 2 * LIMIT // MIB, "void"
+        assert found.verdict is Verdict.PASSED
+        assert int(found.stdout_tail.split()[1]) < LIMIT // MIB
+    else:
+        assert found.verdict is Verdict.OOM_KILLED
+        assert (found.usage.memory_peak_bytes or 0) > LIMIT

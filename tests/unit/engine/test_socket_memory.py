@@ -1,0 +1,137 @@
+"""THREATS S202: network buffers count, on trees of files as the kernel makes them (Linux 6.18)."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import pytest
+
+from sandbox.engine.cgroups import SOCKET_LIMIT, CgroupPaths
+from sandbox.engine.container_types import never_stop
+from sandbox.engine.socket_memory import SocketWatch, limit_socket_memory
+from sandbox.models import Verdict
+
+MIB = 1024**2
+LIMIT = 256 * MIB
+PID = 42
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+UNLIMITED = str(9223372036854771712)
+
+
+def line(inode: int, received: int, *, sent: int = 0, state: str = "01") -> str:
+    queues = f"{sent:08X}:{received:08X}"
+    return f"   0: 0100007F:B43B 0100007F:1F90 {state} {queues} 00:00000000 00000000  1000        0 {inode} 1 00 20\n"
+
+
+class Host:
+    """Files of one guest and of its host."""
+
+    def __init__(self, root: Path, version: int) -> None:
+        self.proc, self.version = root / "proc", version
+        self.group = root / "memory" / "guest"
+        for folder in (self.group, self.proc / "net", self.proc / str(PID) / "net"):
+            folder.mkdir(parents=True)
+        self.write_memory(0, 0)
+        self.write_host(tcp=2048 * MIB, udp=0)
+        if version == 1:
+            (self.group / SOCKET_LIMIT).write_text(UNLIMITED)
+        self.paths = CgroupPaths(version, memory=self.group)
+
+    def write_memory(self, held: int, sockets: int) -> None:
+        names = ("total_rss", "total_shmem") if self.version == 1 else ("anon", "shmem")
+        (self.group / "memory.stat").write_text(f"{names[0]} {held}\n{names[1]} 0\nsock {sockets}\n")
+        if self.version == 1:
+            (self.group / "memory.kmem.tcp.usage_in_bytes").write_text(f"{sockets}\n")
+
+    def write_host(self, tcp: int, udp: int) -> None:
+        (self.proc / "net" / "sockstat").write_text(
+            "sockets: used 9\n"
+            f"TCP: inuse 1 orphan 0 tw 0 alloc 3 mem {tcp // mmap.PAGESIZE}\n"
+            f"UDP: inuse 0 mem {udp // mmap.PAGESIZE}\nRAW: inuse 0\n"
+        )
+
+    def write_table(self, name: str, *lines: str) -> None:
+        (self.proc / str(PID) / "net" / name).write_text(HEAD + "".join(lines))
+
+    def look(self) -> tuple[Verdict | None, int | None]:
+        watch = SocketWatch(self.paths, PID, LIMIT, self.proc)
+        return watch.watch_beside(never_stop)(), watch.held_bytes
+
+
+@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
+    made = Host(tmp_path, request.param)
+    limit_socket_memory(made.paths, LIMIT)
+    return made
+
+
+def test_s202_version_1_gets_a_limit(tmp_path: Path) -> None:
+    host = Host(tmp_path, 1)
+    limit_socket_memory(host.paths, LIMIT)
+    assert (host.group / SOCKET_LIMIT).read_text() == str(32 * MIB)
+
+
+def test_s202_where_there_is_no_such_limit_none_is_made(tmp_path: Path) -> None:
+    host = Host(tmp_path, 1)
+    (host.group / SOCKET_LIMIT).unlink()
+    for paths in (host.paths, CgroupPaths(2, memory=host.group), CgroupPaths(1), None):
+        limit_socket_memory(paths, LIMIT)
+    assert not (host.group / SOCKET_LIMIT).exists()
+
+
+def test_s202_memory_and_buffers_together_stop_a_guest_past_its_limit(host: Host) -> None:
+    host.write_memory(100 * MIB, 150 * MIB)
+    assert host.look() == (None, None)
+    host.write_memory(100 * MIB, 157 * MIB)
+    assert host.look() == (Verdict.OOM_KILLED, 257 * MIB)
+
+
+def test_s202_what_waits_in_connections_that_were_not_accepted_counts(host: Host) -> None:
+    """Control: with an inode they are the guest's, and the kernel charges them."""
+    host.write_table("tcp", line(7, 200 * MIB), line(0, 4096, state="0A"))
+    host.write_table("tcp6", line(9, 200 * MIB))
+    assert host.look() == (None, None)
+    host.write_table("tcp", line(0, 200 * MIB), line(0, 4096, state="0A"))
+    host.write_table("tcp6", line(0, 50 * MIB), line(0, 7 * MIB, state="08"))
+    assert host.look() == (Verdict.OOM_KILLED, 257 * MIB)
+
+
+def test_s202_a_controller_that_may_not_set_the_limit_counts_all_that_waits(tmp_path: Path) -> None:
+    host = Host(tmp_path, 1)
+    host.write_memory(10 * MIB, 0)
+    host.write_table("tcp", line(7, 100 * MIB, sent=100 * MIB), line(0, 1 << 30, state="0A"))
+    assert host.look() == (None, None)
+    host.write_table("udp", line(8, 50 * MIB, state="07"))
+    assert host.look() == (Verdict.OOM_KILLED, 260 * MIB)
+
+
+def test_s202_a_guest_that_uses_its_memory_for_other_things_is_the_kernels_matter(host: Host) -> None:
+    host.write_memory(LIMIT, 32 * MIB)
+    assert host.look() == (None, None)
+
+
+def test_s202_tables_are_not_read_while_sockets_of_the_host_hold_little(host: Host) -> None:
+    host.write_memory(LIMIT, LIMIT)
+    host.write_host(tcp=16 * MIB, udp=15 * MIB)
+    assert host.look() == (None, None)
+    host.write_host(tcp=16 * MIB, udp=17 * MIB)
+    assert host.look()[0] is Verdict.OOM_KILLED
+
+
+def test_s202_looks_are_rare_and_the_given_condition_comes_first(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = SocketWatch(host.paths, PID, LIMIT, host.proc)
+    now = [100.0]
+    monkeypatch.setattr("sandbox.engine.socket_memory.time.monotonic", lambda: now[0])
+    assert watch.check() is None
+    host.write_memory(LIMIT, LIMIT)
+    assert watch.watch_beside(lambda: Verdict.KILLED)() is Verdict.KILLED
+    assert watch.check() is None
+    now[0] += 0.1
+    assert watch.check() is Verdict.OOM_KILLED
+
+
+def test_s202_files_that_are_gone_are_no_guest_to_stop(tmp_path: Path) -> None:
+    paths = CgroupPaths(1, memory=tmp_path / "gone")
+    assert SocketWatch(paths, PID, LIMIT, tmp_path).check() is None
+    assert SocketWatch(None, PID, LIMIT, tmp_path).check() is None
