@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 
 class ErrorCode(StrEnum):
@@ -88,10 +88,14 @@ class SandboxError(Exception):
 
         The constructors of subclasses take other arguments, so none is called.
         """
-        copied = type(self).__new__(type(self), *self.args)
+        copied = _make_error(type(self), self.args)
         copied.__dict__.update(self.__dict__)
         copied.__dict__.update(changed)
         return copied
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """For pickle and copy, as of another process: by default they call the constructor with `args` alone."""
+        return _make_error, (type(self), self.args), self.__dict__
 
     def payload(self) -> dict[str, dict[str, Any]]:
         """The JSON of all surfaces: `{"error": {code, brief, details, hint}}`, with `reason` and `data` if set."""
@@ -105,6 +109,14 @@ class SandboxError(Exception):
                 **{name: value for name, value in more.items() if value is not None},
             }
         }
+
+
+_ErrorT = TypeVar("_ErrorT", bound=SandboxError)
+
+
+def _make_error(kind: type[_ErrorT], args: tuple[Any, ...]) -> _ErrorT:
+    """An error without its attributes; no constructor is called."""
+    return kind.__new__(kind, *args)
 
 
 def describe_briefly(error: BaseException) -> str:
