@@ -13,7 +13,7 @@ import contextvars
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from sandbox.store.background_runs import (
 )
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
+from sandbox.store.runs import has_log
 from sandbox.store.stop_requests import is_running, list_run_ids
 from sandbox.text import decode_for_display
 from sandbox.workbench.checks.callbacks import Watch
@@ -328,9 +329,16 @@ def _find_run(home: Home, run_id: str) -> BackgroundRun:
             ErrorCode.NOT_FOUND,
             f"{run_id} has no result: the process that ran it was killed",
             details=f"{record.operation} of {record.owner_id}, {' '.join(record.check_ids)}",
-            hint="Ask for it again. The log of a check's output was kept: `sandbox check log`.",
+            hint=" ".join(["Ask for it again.", *_name_kept_log(home, record)]),
         )
     return _build_answer(record)
+
+
+def _name_kept_log(home: Home, record: BackgroundRunRecord) -> Iterator[str]:
+    """Where the output of the check is that ran last."""
+    last = record.check_run_id
+    if last is not None and has_log(home, record.owner_id, last):
+        yield f"`sandbox check log {last}` prints what its check '{record.check_id}' wrote until then."
 
 
 def _is_alive(home: Home, record: BackgroundRunRecord) -> bool:
