@@ -36,7 +36,7 @@ from sandbox.store.records import find_task
 from sandbox.store.runs import has_log
 from sandbox.store.stop_requests import is_running, list_run_ids
 from sandbox.text import decode_for_display
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import HeldListener, Watch
 from sandbox.workbench.checks.layer_attempts import STOPPED
 from sandbox.workbench.checks.run import new_run_id
 from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_build, stop_checks, stoppable
@@ -173,10 +173,12 @@ class _Tracker:
             self._change(queue_position=position or None, deadline_s=None if waits else self._deadline_s())
             watch.queued(position)
 
+        listener = HeldListener(watch.follow) if watch.follow is not None else None
+
         def on_output(stream: str, chunk: bytes) -> None:
             self._add_output(chunk)
-            if watch.follow is not None:
-                watch.follow(stream, chunk)
+            if listener is not None:
+                listener.hear(stream, chunk)
 
         def on_building(line: str) -> None:
             self._add_output(f"{line}\n".encode())

@@ -182,3 +182,17 @@ def test_a_start_removes_the_oldest_records(desk: Desk, monkeypatch: pytest.Monk
         run = background.start(services, question(desk), Watch(), lambda _watch, _run_id: ())
         background.wait(home, services.background_threads, run.run_id, DEADLINE_S)
     assert [path for path in records if path.exists()] == records[3 - kept :]
+
+
+def test_a_listener_that_fails_ends_no_run_in_the_background(desk: Desk) -> None:
+    def fail(_stream: str, _chunk: bytes) -> None:
+        raise ValueError("boom")
+
+    def work(watch: Watch, _run_id: str) -> tuple[CheckRun, ...]:
+        assert watch.follow is not None
+        watch.follow("stdout", b"said\n")
+        return ()
+
+    parts = desk.workbench._services
+    run = background.start(parts, question(desk), Watch(follow=fail), work)
+    assert background.wait(parts.home, parts.background_threads, run.run_id, DEADLINE_S).state == "finished"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -227,7 +227,7 @@ def test_a_run_that_ended_goes_before_the_log_of_a_killed_one(past: Past) -> Non
 
 def test_a_killed_run_has_no_result_and_one_that_runs_has_none_yet(past: Past) -> None:
     workbench = past.desk.workbench
-    attempts = (workbench.past_run, workbench.test_results, workbench.usage)
+    attempts: tuple[Callable[[str], object], ...] = (workbench.past_run, workbench.test_results, workbench.usage)
     killed, running = leave(past, past.task_id), leave(past, past.task_id, workbench._services.presence.nonce)
     for attempt in attempts:
         with refused(ErrorCode.NOT_FOUND) as caught:
