@@ -1100,3 +1100,24 @@ def test_schemas_have_no_format_that_clients_do_not_know() -> None:
     ]
     schemas = json.dumps([model.model_json_schema(mode=mode) for model, mode in models])  # type: ignore[arg-type]  # either
     assert set(re.findall(r'"format": "([^"]*)"', schemas)) <= known
+
+
+@pytest.mark.parametrize("deletes", [False, True], ids=["closes", "deletes"])
+def test_a_task_that_is_closed_and_deleted_is_closed_again_without_a_question(desk: Desk, *, deletes: bool) -> None:
+    """As over Python. Controls: one that is open, and one whose worktree was kept, need a person."""
+    desk.workbench.close_task(desk.task.id, delete_worktree=True)
+    opened = desk.workbench.create_task(desk.repo_id).id
+    kept = desk.workbench.create_task(desk.repo_id).id
+    desk.workbench.close_task(kept)
+
+    async def session(client: Client) -> None:
+        call = {"delete_worktree": deletes}
+        again = await ok(client, "space_repo_close_task", task_id=desk.task.id, **call)
+        assert (again["task"]["status"], again["task"]["worktree_path"]) == ("closed", None)
+        asked = {"tool": "space_repo_close_task", "arguments": {"task_id": desk.task.id, **call}}
+        assert (await ok(client, "space_agent_request_tool_approval", **asked))["state"] == "approved"
+        for other in (opened, kept):
+            found = await failed(client, "space_repo_close_task", task_id=other, **call)
+            assert found["code"] == "approval_required"
+
+    talk(agent_of(desk, approvals="policy"), session)
