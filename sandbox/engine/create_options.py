@@ -518,7 +518,7 @@ def _require_limits(limits: Limits, ceiling: Limits) -> None:
 
 
 def _unusable(brief: str) -> SandboxError:
-    return SandboxError(ErrorCode.INVALID_INPUT, brief, hint="Put long values into a file of the repository.")
+    return SandboxError(ErrorCode.INVALID_INPUT, brief, hint="Put such a value into a file of the repository.")
 
 
 def _violation(brief: str, hint: str = "") -> SandboxError:

@@ -109,7 +109,7 @@ async def _receive(
         with suppress(OSError):  # the client died with answers unread: no request is pending
             async for line in wire.lines():
                 message = _parse_line(line) if line.strip() else None
-                if isinstance(message, _Refused):
+                if isinstance(message, _UnusableLine):
                     await answers.send(SessionMessage(message.answer))
                 elif message is not None:
                     pending.note_incoming(message)
@@ -121,13 +121,13 @@ async def _receive(
 
 
 @dataclass(frozen=True)
-class _Refused:
+class _UnusableLine:
     """A line that is no message, and its answer."""
 
     answer: types.JSONRPCError
 
 
-def _parse_line(line: bytes) -> types.JSONRPCMessage | _Refused:
+def _parse_line(line: bytes) -> types.JSONRPCMessage | _UnusableLine:
     if len(line) > MAX_LINE_BYTES:  # the part that was kept may be valid JSON
         return _refuse(_NOT_JSON)
     try:
@@ -140,11 +140,11 @@ def _parse_line(line: bytes) -> types.JSONRPCMessage | _Refused:
     return message
 
 
-def _refuse(why: types.ErrorData, number: types.RequestId | None = None) -> _Refused:
-    return _Refused(types.JSONRPCError(jsonrpc="2.0", id=number, error=why))
+def _refuse(why: types.ErrorData, number: types.RequestId | None = None) -> _UnusableLine:
+    return _UnusableLine(types.JSONRPCError(jsonrpc="2.0", id=number, error=why))
 
 
-def _refuse_line(line: bytes, why: types.ErrorData) -> _Refused:
+def _refuse_line(line: bytes, why: types.ErrorData) -> _UnusableLine:
     """Read the line again, by a parser that takes halves of characters, for the id of its request. An answer to a
     question of ours has our id: an error with it would be for another request of the client.
     """
