@@ -30,7 +30,7 @@ from pydantic import (
 from sandbox.document_errors import describe_errors, describe_value_error
 from sandbox.environment_names import HOME, OF_THE_PROGRAM, PREFIX, may_be_setting
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models.checks import MAX_TIMEOUT_S, Jobs, Limits
+from sandbox.models.checks import MAX_TIMEOUT_S, ChosenLimits, Environment, Jobs
 from sandbox.models.ids import PackageName, SimpleName
 from sandbox.shipped_files import find_resources as find_resources
 
@@ -497,13 +497,7 @@ class CheckSettings(_SettingsSection):
 
     timeout_s: PositiveFloat | None = Field(default=None, le=MAX_TIMEOUT_S)
     jobs: Jobs | None = None
-    limits: dict[str, int | float] = Field(default_factory=dict)
-
-    @field_validator("limits")
-    @classmethod
-    def _validate_limits(cls, value: dict[str, int | float]) -> dict[str, int | float]:
-        Limits.model_validate(value)
-        return value
+    limits: ChosenLimits = Field(default_factory=dict)
 
 
 class ProjectSettings(_SettingsSection):
@@ -516,14 +510,8 @@ class ProjectSettings(_SettingsSection):
     subpath: str
     profile: str = ""
     image: str = ""
-    limits: dict[str, int | float] = Field(default_factory=dict)
-    env: dict[str, str] = Field(default_factory=dict, max_length=100)
-
-    @field_validator("limits")
-    @classmethod
-    def _validate_limits(cls, value: dict[str, int | float]) -> dict[str, int | float]:
-        Limits.model_validate(value)
-        return value
+    limits: ChosenLimits = Field(default_factory=dict)
+    env: Environment = Field(default_factory=dict, max_length=100)
 
 
 class RepositorySettings(_SettingsSection):

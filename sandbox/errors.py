@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 
 class ErrorCode(StrEnum):
@@ -98,10 +98,14 @@ class SandboxError(Exception):
         """
         more = None if data is None else {**(self.data or {}), **data}
         changed = {"brief": brief, "details": details, "hint": hint, "data": more}
-        copied = type(self).__new__(type(self), brief or self.brief)
+        copied = _make_error(type(self), self.args if brief is None else (brief, *self.args[1:]))
         copied.__dict__.update(self.__dict__)
         copied.__dict__.update({name: value for name, value in changed.items() if value is not None})
         return copied
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """For pickle and copy, as of another process: by default they call the constructor with `args` alone."""
+        return _make_error, (type(self), self.args), self.__dict__
 
     def payload(self) -> dict[str, dict[str, Any]]:
         """The JSON of all surfaces: `{"error": {code, brief, details, hint}}`, with `reason` and `data` if set."""
@@ -115,6 +119,14 @@ class SandboxError(Exception):
                 **{name: value for name, value in more.items() if value is not None},
             }
         }
+
+
+_ErrorT = TypeVar("_ErrorT", bound=SandboxError)
+
+
+def _make_error(kind: type[_ErrorT], args: tuple[Any, ...]) -> _ErrorT:
+    """An error without its attributes; no constructor is called."""
+    return kind.__new__(kind, *args)
 
 
 def describe_briefly(error: BaseException) -> str:

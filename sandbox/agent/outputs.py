@@ -40,12 +40,14 @@ class TaskResult(Model):
 
 
 class Tasks(SparseModel):
-    """`truncated`: older tasks are left out; pass repo_id to list one repository. `waiting`: those of a cluster that no
-    worker has now, or that none says anything about.
+    """`truncated`: older tasks are left out; pass repo_id to list one repository. `closed_left_out`: how many of them
+    are closed, if the newest closed tasks alone are listed. `waiting`: those of a cluster that no worker has now, or
+    that none says anything about.
     """
 
     tasks: tuple[Task, ...]
     truncated: bool = False
+    closed_left_out: int | None = None
     waiting: dict[TaskId, TaskPlace] | None = None
 
 

@@ -27,6 +27,9 @@ WAIT_RUN, STOP_RUN = "space_repo_wait_run", "space_repo_stop_run"
 MAX_LISTED_PROMPT_CHARS = 200
 """Maximum characters of each prompt in a list of tasks."""
 
+MOST_LISTED_CLOSED = 10
+"""Maximum of closed tasks in a list of tasks: an agent works in the open ones, and a home keeps hundreds of others."""
+
 TESTS_ON_A_PAGE = 100
 """How many tests of a run are in one answer."""
 
@@ -160,11 +163,14 @@ def _create_task(request: ToolCall) -> BaseModel:
 
 def _list_tasks(request: ToolCall) -> BaseModel:
     found = request.workbench.tasks(request.arguments.repo_id)[::-1]  # newest first: the cut is old
-    cut = (t.model_copy(update={"prompt": t.prompt[:MAX_LISTED_PROMPT_CHARS]}) for t in found)
-    waiting = select_waiting(
-        request.workbench.places([task.id for task in found if task.status is not models.TaskStatus.CLOSED])
+    closed = [task.id for task in found if task.status is models.TaskStatus.CLOSED]
+    left_out = set(closed[MOST_LISTED_CLOSED:])
+    listed = [task for task in found if task.id not in left_out]
+    cut = (t.model_copy(update={"prompt": t.prompt[:MAX_LISTED_PROMPT_CHARS]}) for t in listed)
+    waiting = select_waiting(request.workbench.places([task.id for task in listed if task.id not in closed]))
+    return outputs.Tasks(
+        tasks=tuple(cut), truncated=bool(left_out), closed_left_out=len(left_out) or None, waiting=waiting or None
     )
-    return outputs.Tasks(tasks=tuple(cut), waiting=waiting or None)
 
 
 def _run_check(request: ToolCall) -> BaseModel:

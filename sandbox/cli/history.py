@@ -155,9 +155,10 @@ def _show_lines(found: LogLines) -> None:
     if found.dropped_bytes:
         note(f"The run wrote {found.total_bytes:,} bytes; {found.dropped_bytes:,} in the middle were dropped.")
     if not found.finished:
-        note("The check has not finished: there may be more output.")
+        note(_UNFINISHED)
 
 
+_UNFINISHED = "The check has not finished: there may be more output."
 _MAX_BYTES, _MAX_MATCHES = 8 * 1024**2, 10_000
 _STOPPED = {
     "max_results": "; there are more matches: search part of the log with --lines",
@@ -177,3 +178,5 @@ def _show(found: RunLog, *, raw: bool) -> None:
         click.echo(content, nl=not content.endswith("\n") and bool(content))
     if found.truncated:
         note(f"The run wrote {found.total_bytes:,} bytes; the middle was dropped.")
+    if not found.finished:
+        note(_UNFINISHED)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import click
@@ -105,8 +106,9 @@ class CheckProgress:
         note(f"{check.id}: {verdict_text(run)} in {run.wall_time_s:.1f} s{known}")
 
     def _echo(self, stream: str, chunk: bytes) -> None:
-        sys.stderr.write(self._showers[stream].feed(chunk))
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):  # the terminal is closed: the check goes on to its verdict
+            sys.stderr.write(self._showers[stream].feed(chunk))
+            sys.stderr.flush()
 
 
 def _repeat_at_the_end(context: click.Context, text: str) -> None:

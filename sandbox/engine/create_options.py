@@ -15,12 +15,13 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Limits
+from sandbox.models.checks import SMALLEST_LIMITS, describe_small_limit, describe_unusable_word
 from sandbox.policy.container import EffectiveContainerPolicy
 
 HOSTS_FILE = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
 """Content for `ContainerSpec.hosts`."""
 
-MIN_CPUS = 0.01  # the engine's own minimum
+MIN_CPUS = SMALLEST_LIMITS["cpus"]
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 PROTECTED_ENV = frozenset(
@@ -251,18 +252,27 @@ def create_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dic
 
 
 def require_environment(env: Mapping[str, str]) -> None:
-    """Raises: `policy_violation` for a variable that a check may not set."""
+    """Raises: `policy_violation` for a variable that a check may not set; `invalid_input` for one that no program can
+    be started with.
+    """
     for name, value in env.items():
         if not _ENV_NAME.fullmatch(name) or is_protected_variable(name):
             raise _violation(f"A check may not set the environment variable {name!r}")
         if "\0" in value:
             raise _violation("An environment variable holds a NUL byte")
+        if why := describe_unusable_word(f"{name}={value}"):
+            raise _unusable(f"The environment variable {name} cannot be set: {why}")
 
 
 def require_command(argv: Sequence[str]) -> None:
-    """Raises: `policy_violation` for an empty command or NUL bytes."""
+    """Raises: `policy_violation` for an empty command or NUL bytes; `invalid_input` for a word that no program can be
+    started with.
+    """
     if not argv or not argv[0] or any("\0" in word for word in argv):
         raise _violation("A check needs a command without NUL bytes")
+    for number, word in enumerate(argv):
+        if why := describe_unusable_word(word):
+            raise _unusable(f"The word {number + 1} of the command cannot be used: {why}")
 
 
 def require_directory(cwd: PurePosixPath, policy: EffectiveContainerPolicy) -> None:
@@ -501,6 +511,14 @@ def _require_limits(limits: Limits, ceiling: Limits) -> None:
             )
     if not MIN_CPUS <= limits.cpus <= ceiling.cpus:  # also false for NaN
         raise _violation(f"cpus must be a number of at least {MIN_CPUS}")
+    if why := describe_small_limit(dict(limits)):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"The limit {why}", hint="Raise it where it is set: docs/profiles.md."
+        )
+
+
+def _unusable(brief: str) -> SandboxError:
+    return SandboxError(ErrorCode.INVALID_INPUT, brief, hint="Put such a value into a file of the repository.")
 
 
 def _violation(brief: str, hint: str = "") -> SandboxError:

@@ -30,8 +30,9 @@ class Permission(Model):
     """Why an agent's call was allowed.
 
     `how`: the policy allows the tool (`policy`), or allows it for what is sent (`diff`); the server runs with
-    `--approvals auto`, which does not ask (`auto`); no question was needed, as the packages that it asks for are there
-    (`known`); an approval of the tool for a task or repository (`standing`), or of exactly this call (`person`).
+    `--approvals auto`, which does not ask (`auto`); no question was needed, as the packages that it asks for are there,
+    or the task that it closes is closed and deleted (`known`); an approval of the tool for a task or repository
+    (`standing`), or of exactly this call (`person`).
     `decided_by`: as in the approval.
     """
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     Field,
     NonNegativeFloat,
@@ -29,6 +31,47 @@ MAX_TIMEOUT_S = 7 * 86_400.0
 MARGIN_S = 30.0
 """How much longer the launch itself may take than its phases, for what lies between them."""
 
+MAX_WORD_BYTES = 128 * 1024 - 1
+"""Of an argument, and of a variable with its name: MAX_ARG_STRLEN of execve(2), without the NUL."""
+
+SMALLEST_LIMITS: Mapping[str, int | float] = {
+    "memory_bytes": 6 * 1024**2,  # of the engine (Docker 20.10 to 29)
+    "cpus": 0.01,  # of the engine
+    "open_files": 16,  # runc 1.1 needs up to 11 of them to set the guest up
+    "disk_bytes": 1024**2,  # an empty ext4 with the default number of files takes about as much
+}
+"""With less, no guest starts: no check could end."""
+
+
+def describe_unusable_word(text: str) -> str:
+    """Why a program cannot be started with this argument, or this `NAME=value`; '' if it can."""
+    try:
+        size = len(text.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        return "it has half of a character (a lone surrogate)"
+    if size > MAX_WORD_BYTES:
+        return f"it takes {size:,} bytes; at most {MAX_WORD_BYTES:,} are possible, a variable with its name"
+    return ""
+
+
+def _require_usable_variables(env: dict[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        if why := describe_unusable_word(f"{name}={value}"):
+            raise ValueError(f"the variable {name[:100]!a} cannot be set: {why}")
+    return env
+
+
+def describe_small_limit(limits: Mapping[str, int | float]) -> str:
+    """Which limit is too low for any guest to start, and its bound; '' if none is."""
+    for name, least in SMALLEST_LIMITS.items():
+        if name in limits and not limits[name] >= least:  # also true for NaN
+            return f"{name} must be at least {least:,}: no guest starts with less"
+    return ""
+
+
+Environment = Annotated[dict[str, str], AfterValidator(_require_usable_variables)]
+"""Variables of a program: a program can be started with each of them."""
+
 
 class Limits(Model):
     """What one check may use. Each line says what happens when the limit is reached."""
@@ -49,6 +92,29 @@ class Limits(Model):
         """The limits that a host with so many CPUs, and so much memory for all guests, can give."""
         most = {"cpus": min(self.cpus, cpus), "memory_bytes": min(self.memory_bytes, memory_bytes)}
         return self.model_copy(update=most)
+
+
+LimitsT = TypeVar("LimitsT", bound=Limits)
+
+
+def require_enough(limits: LimitsT) -> LimitsT:
+    """The limits, if a guest starts with them. Not a rule of the model: records have limits of guests that started.
+
+    Raises: ValueError.
+    """
+    if why := describe_small_limit(dict(limits)):
+        raise ValueError(why)
+    return limits
+
+
+def validate_limits(limits: dict[str, int | float]) -> dict[str, int | float]:
+    """Some limits by name, as they stand in a file. Raises: ValueError, also for an unknown name."""
+    require_enough(Limits.model_validate(limits))
+    return limits
+
+
+ChosenLimits = Annotated[dict[str, int | float], AfterValidator(validate_limits)]
+"""Limits that override those of a check: only the named ones."""
 
 
 class Risk(StrEnum):
@@ -200,7 +266,7 @@ class LaunchProbe(Model):
 
     id: SimpleName
     argv: tuple[str, ...] = Field(min_length=1)
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Environment = Field(default_factory=dict)
     exit_code: int = Field(default=0, ge=0, le=255)
     output: str = Field(default="", max_length=2000)
     no_output: str = Field(default="", max_length=2000)
@@ -252,9 +318,9 @@ class Check(Model):
     label: str
     argv: tuple[str, ...] = Field(min_length=1)
     cwd: str = "."
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Environment = Field(default_factory=dict)
     timeout_s: PositiveFloat = Field(default=300.0, le=MAX_TIMEOUT_S)
-    limits: Limits = Limits()
+    limits: Annotated[Limits, AfterValidator(require_enough)] = Limits()
     jobs: Jobs | None = None
     requires: tuple[CheckId, ...] = ()
     deterministic: bool = False
@@ -303,10 +369,10 @@ class LaunchRule(Model):
     """
 
     argv: tuple[str, ...] = Field(min_length=1)
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Environment = Field(default_factory=dict)
     cwd: str = "."
     requires: tuple[CheckId, ...] = ()
-    limits: Limits = Limits()
+    limits: Annotated[Limits, AfterValidator(require_enough)] = Limits()
     workspace: WorkspaceAccess = "read-only"
     ready: LaunchReady
     soak_s: NonNegativeFloat = Field(default=2.0, le=3600)

@@ -19,15 +19,17 @@ class RunLog(Model):
 
     `content`: safe to show, or with encoding `base64` the exact bytes.
     `total_bytes`: what the run wrote. `truncated`: the middle was dropped; a line in its place says how much.
+    `finished`: False while the check runs, or if the process that ran it was killed; `check_id` is then None.
     """
 
     run_id: str
-    check_id: CheckId
+    check_id: CheckId | None
     stream: LogName
     content: str
     encoding: Literal["utf-8", "base64"]
     total_bytes: int
     truncated: bool
+    finished: bool = True
 
 
 class LogQuery(Model):

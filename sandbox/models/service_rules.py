@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, StringConstraints
 
-from sandbox.models.checks import MAX_TIMEOUT_S, Limits
+from sandbox.models.checks import MAX_TIMEOUT_S, Environment, Limits, require_enough
 from sandbox.models.ids import CheckId
 from sandbox.models.model import Model
 
@@ -32,13 +32,13 @@ class ServiceRule(Model):
     name: ServiceName
     image: str
     argv: tuple[str, ...] = ()
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Environment = Field(default_factory=dict)
     ready: tuple[str, ...] = Field(min_length=1)
     ready_s: PositiveFloat = Field(default=60.0, le=MAX_TIMEOUT_S)
     port: int = Field(ge=1024, le=65535)
-    limits: ServiceLimits = ServiceLimits()
+    limits: Annotated[ServiceLimits, AfterValidator(require_enough)] = ServiceLimits()
     checks: tuple[CheckId, ...] = ()
-    check_env: dict[str, str] = Field(default_factory=dict)
+    check_env: Environment = Field(default_factory=dict)
 
     def serves(self, check_id: str) -> bool:
         """Whether this check gets the service."""

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check, ChosenProject, Limits
+from sandbox.models import Check, ChosenProject
+from sandbox.models.checks import ChosenLimits, Environment
 from sandbox.models.ids import SimpleName
 from sandbox.models.service_rules import ServiceRule
 from sandbox.models.suggestions import SuggestedPart
@@ -32,8 +33,8 @@ class _SuggestedProject(ProfileModel):
     name: SimpleName
     subpath: str
     profile: SimpleName | Literal[""] = ""
-    limits: dict[str, int | float] = Field(default_factory=dict)
-    env: dict[str, str] = Field(default_factory=dict, max_length=100)
+    limits: ChosenLimits = Field(default_factory=dict)
+    env: Environment = Field(default_factory=dict, max_length=100)
 
     @field_validator("subpath")
     @classmethod
@@ -43,12 +44,6 @@ class _SuggestedProject(ProfileModel):
             return str(parse_repo_path(folder)) if folder not in {"", "."} else ""
         except SandboxError as error:
             raise ValueError(error.brief) from error
-
-    @field_validator("limits")
-    @classmethod
-    def _validate_limits(cls, value: dict[str, int | float]) -> dict[str, int | float]:
-        Limits.model_validate(value)
-        return value
 
 
 class _SuggestedProjects(BaseModel):

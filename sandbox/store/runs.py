@@ -17,9 +17,10 @@ from sandbox.store.home import Home, newest_files, read_record
 
 if TYPE_CHECKING:
     from sandbox.models import LogName
-    from sandbox.store import background_runs
-else:  # read when a run is not found
+    from sandbox.store import background_runs, liveness
+else:  # read when a run, or its record, is not found
     background_runs = LazyModule("sandbox.store.background_runs")
+    liveness = LazyModule("sandbox.store.liveness")
 
 LAUNCH_FILE = "launch-"
 """Beginning of the names of files that probes left, before the run's id: a profile chooses how they end, and the guest
@@ -106,6 +107,29 @@ def find_run_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
     return read_record(home.logs(owner_id) / f"{run_id}.json", CheckRun)
 
 
+def find_ended_run(home: Home, owner_id: str, run_id: str, *, without: str = "", hint: str = "") -> CheckRun:
+    """The record of a run that `find_owner` found. `without`: what it lacks until it has ended. `hint`: for that time.
+
+    Raises: `conflict` while it runs; `not_found` if the process that ran it was killed.
+    """
+    record = find_run_record(home, owner_id, run_id)
+    if record is None and liveness.owner_of(run_id) not in liveness.list_live_nonces(home.liveness):
+        record = find_run_record(home, owner_id, run_id)  # again: it may have ended just before its controller
+        if record is None:
+            raise SandboxError(
+                ErrorCode.NOT_FOUND,
+                f"{run_id} has no result: the process that ran it was killed",
+                hint=f"Run the check again. `sandbox check log {run_id}` prints what it wrote until then.",
+            )
+    if record is None:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"{run_id} has not ended{without}",
+            hint=hint or f"`sandbox check wait {run_id}` waits for it.",
+        )
+    return record
+
+
 def read_run(path: Path) -> CheckRun | None:
     """The record in this file; None if there is none, and with a warning if it is damaged."""
     try:
@@ -121,7 +145,7 @@ def log_path(home: Home, owner_id: str, run_id: str, stream: LogName) -> Path:
 
 
 def read_log(home: Home, owner_id: str, run_id: str, stream: LogName) -> bytes:
-    """The stored bytes of one stream of a run that `find_run` found. Raises: `not_found`."""
+    """The stored bytes of one stream of a run that `find_owner` found. Raises: `not_found`."""
     with open_log(home, owner_id, run_id, stream) as file:
         return file.read()
 

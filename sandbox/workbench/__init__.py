@@ -1101,6 +1101,7 @@ class Workbench:
     def run_log(self, owner_id: str, run_id: str | None = None, stream: str = "stdout", *, raw: bool = False) -> RunLog:
         """The output of a run on one stream, safe to show, or `raw` as base64; without `run_id`, of the newest run.
 
+        Also while it runs, and if the process that ran it was killed.
         `stream`: also `service-NAME`, for all output of one of its services. `owner_id` may be the id of a run. Raises:
         `not_found`; `invalid_input` for `stream`.
         """
@@ -1111,7 +1112,10 @@ class Workbench:
         return use.history.find_run_id(self._services.home, owner_id, run_id)
 
     def past_run(self, run_id: str) -> CheckRun:
-        """The record of a run of any task or repository. Raises: `not_found`; `conflict` while it runs."""
+        """The record of a run of any task or repository.
+
+        Raises: `not_found`, also if the process that ran it was killed; `conflict` while it runs.
+        """
         return use.history.read_run(self._services.home, run_id)
 
     def read_log(self, run_id: str, query: LogQuery | None = None) -> LogLines:

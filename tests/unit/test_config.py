@@ -211,3 +211,19 @@ def test_patterns_of_what_is_published_are_separated_by_commas_in_a_variable(tmp
 def test_what_is_no_pattern_of_repositories_is_refused(tmp_path: Path, pattern: str) -> None:
     with refused(ErrorCode.INVALID_INPUT):
         load_settings(tmp_path, {"SANDBOX_CLUSTER_PUBLISHES": pattern})
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[repositories.r.checks.test]\nlimits = { memory_bytes = 1 }\n", "memory_bytes must be at least 6,291,456"),
+        ("[[repositories.r.project]]\nname = 'a'\nsubpath = ''\nlimits = { open_files = 2 }\n", "open_files must be"),
+        (f"[[repositories.r.project]]\nname = 'a'\nsubpath = ''\nenv.A = '{'x' * 200_000}'\n", "variable 'A' cannot"),
+    ],
+    ids=["check", "project", "variable"],
+)
+def test_what_no_guest_starts_with_is_named(tmp_path: Path, text: str, named: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(config(tmp_path, text), {})
+    assert named in caught.value.brief
+    assert len(caught.value.brief) < 300

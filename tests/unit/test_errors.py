@@ -1,18 +1,29 @@
-"""Copies of an error with other texts: the caught error keeps its own."""
+"""Copies of an error, also in another process and with other texts: the caught error keeps its own."""
 
 from __future__ import annotations
 
 import ast
+import copy
+import multiprocessing
+import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import sandbox
+from sandbox.edits.patch_paths import UngatedError
+from sandbox.egress.registries import UnusableRegistry
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
+from sandbox.files.names import WorktreeTooLarge
+from sandbox.forges import http_session
 from sandbox.forges.http_session import TransientForgeError
+from sandbox.git.failures import GitFailure, OutOfMemory
+from sandbox.git.grep import PatternTooCostly
 from sandbox.git.push.reasons import PushReason, PushRejected
+from sandbox.git.throttle import Throttled
 
 
 def test_a_copy_has_the_other_hint_and_leaves_the_original() -> None:
@@ -51,6 +62,57 @@ def test_other_details_of_a_rejected_push_keep_the_line_made_of_its_reason() -> 
 
     assert (error.details, error.output) == ("reason: branch_moved\nmore", "more")
     assert error.payload()["error"]["reason"] == "branch_moved"
+
+
+def _list_error_classes(kind: type[SandboxError] = SandboxError) -> Iterator[type[SandboxError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _list_error_classes(child)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy],  # noqa: S301 - our own bytes
+    ids=["pickle", "copy", "deepcopy"],
+)
+def test_an_error_of_each_class_can_be_copied_and_sent_to_another_process(
+    copied: Callable[[SandboxError], SandboxError],
+) -> None:
+    data = {"ids": ["a"]}
+    error = SandboxError(ErrorCode.CONFLICT, "brief", details="details", hint="hint", reason="why", data=data)
+    error.add_note("a note")
+    made: list[SandboxError] = [
+        error,
+        PushRejected(PushReason.BRANCH_MOVED, output="words"),
+        TransientForgeError(error, 2.5),
+        http_session._RedirectError(302, "https://host/path"),
+        GitFailure(ErrorCode.TIMEOUT, "brief", details="details", transient=True),
+        OutOfMemory(ErrorCode.TIMEOUT, "brief", details="details"),
+        Throttled(GitFailure(ErrorCode.NETWORK_ERROR, "brief", details="details"), 3.0),
+        UngatedError(["a"]),
+        PatternTooCostly("details"),
+        WorktreeTooLarge(ErrorCode.QUOTA_EXCEEDED, "brief"),
+        UnusableRegistry(ErrorCode.INVALID_INPUT, "brief"),
+    ]
+    shipped = {kind for kind in _list_error_classes() if kind.__module__.startswith("sandbox.")}
+    assert shipped <= {type(one) for one in made}, "a class without an example"
+    for one in made:
+        arrived = copied(one)
+        assert (type(arrived), arrived.args, vars(arrived)) == (type(one), one.args, vars(one))
+        assert str(arrived) == str(one)
+
+
+def _fail() -> None:
+    raise SandboxError(ErrorCode.NOT_FOUND, "no task", hint="look again")
+
+
+@pytest.mark.slow
+def test_an_error_crosses_a_pool_of_processes() -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        with pytest.raises(SandboxError) as caught:
+            pool.submit(_fail).result(60)
+        assert pool.submit(len, "abc").result(60) == 3
+    assert (caught.value.code, caught.value.hint) == (ErrorCode.NOT_FOUND, "look again")
 
 
 # --- no caught error is changed

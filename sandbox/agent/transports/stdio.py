@@ -1,15 +1,17 @@
 """Serve one client over standard input and output, one JSON-RPC message a line.
 
 A line that is not a message gets an error (JSON-RPC 2.0, section 5). The SDK's own transport drops it, so its sender
-would wait for ever. The error has no id, because none could be read, so it cannot be taken for another answer.
+would wait for ever. The error has the id of a request if that can be read; else it has none, so that it cannot be taken
+for another answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from types import FrameType
 
 import anyio
@@ -26,6 +28,12 @@ from sandbox.agent.transports.stdio_transport import MAX_LINE_BYTES, StdioTransp
 
 _NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message=f"Not JSON, or more than {MAX_LINE_BYTES} bytes")
 _NOT_A_MESSAGE = types.ErrorData(code=types.INVALID_REQUEST, message="Not a JSON-RPC message")
+_NO_TABLE = types.ErrorData(code=types.INVALID_PARAMS, message="params has to be an object")
+_HALF_CHARACTER = types.ErrorData(
+    code=types.INVALID_PARAMS,
+    message="A string has half of a character (a lone surrogate), as of an emoji that was cut",
+)
+_TOO_DEEP = types.ErrorData(code=types.INVALID_PARAMS, message="The values are nested too deep")
 
 ANSWERS_S = 30.0
 """How long pending requests may take after the client has closed its end."""
@@ -101,8 +109,8 @@ async def _receive(
         with suppress(OSError):  # the client died with answers unread: no request is pending
             async for line in wire.lines():
                 message = _parse_line(line) if line.strip() else None
-                if isinstance(message, types.ErrorData):
-                    await answers.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=message)))
+                if isinstance(message, _UnusableLine):
+                    await answers.send(SessionMessage(message.answer))
                 elif message is not None:
                     pending.note_incoming(message)
                     await into.send(SessionMessage(message))
@@ -112,19 +120,53 @@ async def _receive(
                 abort_network()
 
 
-def _parse_line(line: bytes) -> types.JSONRPCMessage | types.ErrorData:
+@dataclass(frozen=True)
+class _UnusableLine:
+    """A line that is no message, and its answer."""
+
+    answer: types.JSONRPCError
+
+
+def _parse_line(line: bytes) -> types.JSONRPCMessage | _UnusableLine:
     if len(line) > MAX_LINE_BYTES:  # the part that was kept may be valid JSON
-        return _NOT_JSON
+        return _refuse(_NOT_JSON)
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError as error:
-        return _NOT_JSON if any(e["type"] == "json_invalid" for e in error.errors()) else _NOT_A_MESSAGE
-    return _NOT_A_MESSAGE if isinstance(message, types.JSONRPCNotification) and _has_id(line) else message
+        is_json = all(each["type"] != "json_invalid" for each in error.errors())
+        return _refuse_line(line, _NOT_A_MESSAGE if is_json else _NOT_JSON)
+    if isinstance(message, types.JSONRPCNotification) and "id" in json.loads(line):
+        return _refuse(_NOT_A_MESSAGE)  # a request with an invalid id, such as null, is parsed as a notification
+    return message
 
 
-def _has_id(line: bytes) -> bool:
-    """Whether the line has an id: a request with an invalid one, such as null, is parsed as a notification."""
-    return "id" in json.loads(line)
+def _refuse(why: types.ErrorData, number: types.RequestId | None = None) -> _UnusableLine:
+    return _UnusableLine(types.JSONRPCError(jsonrpc="2.0", id=number, error=why))
+
+
+def _refuse_line(line: bytes, why: types.ErrorData) -> _UnusableLine:
+    """Read the line again, by a parser that takes halves of characters, for the id of its request. An answer to a
+    question of ours has our id: an error with it would be for another request of the client.
+    """
+    try:
+        document = json.loads(line)
+        number, is_request = document["id"], isinstance(document["method"], str)
+        if not is_request or not isinstance(number, (int, str)) or isinstance(number, bool):
+            return _refuse(why)
+        json.dumps(number, ensure_ascii=False).encode()
+        return _refuse(_explain(document, why), number)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return _refuse(why)
+
+
+def _explain(document: Mapping[str, object], why: types.ErrorData) -> types.ErrorData:
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return _HALF_CHARACTER
+    if why is _NOT_JSON:
+        return _TOO_DEEP
+    return why if isinstance(document.get("params", {}), dict) else _NO_TABLE
 
 
 async def _send(

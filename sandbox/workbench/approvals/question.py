@@ -61,6 +61,8 @@ _CLEANED = (
     "keeps: other uncommitted changes, also as a snapshot",
 )
 
+_DELETED = "it is closed, and its worktree deleted: to close it again changes no file"
+
 
 @dataclass(frozen=True)
 class Target:
@@ -107,6 +109,14 @@ def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], t
     if tool == PREPARING:
         state = join_state(task.head_commit, describe_record(services.home, task))
         return Target(state, lambda: [*about, *_package_lines(services, *_find_packages_of(services, task))])
+    return _look_at_files(services, tool, task, about, chosen)
+
+
+def _look_at_files(
+    services: Services, tool: str, task: Task, about: Sequence[str], chosen: chosen_profile.ShownChoice
+) -> Target:
+    if tool == CLOSING and lifecycle.is_deleted(services, task):
+        return Target("", lambda: [*about, _DELETED])
     with compare_task(services, task) as opened:
         shown = status.build_status(opened)
         state = lifecycle.find_working_state(services, opened, chosen.state)
@@ -133,10 +143,13 @@ def _look_without_task(services: Services, tool: str, arguments: Mapping[str, An
 
 
 def needs_no_question(services: Services, call: AgentCall) -> bool:
-    """Whether the call asks for packages and fetches none, because the layers that it asks for are there.
+    """Whether the call asks for packages and fetches none, because the layers that it asks for are there; or closes a
+    task that is closed, and its worktree deleted.
 
     Raises: as `find_missing_layers`; `conflict` for a closed task.
     """
+    if call.tool == CLOSING and call.task_id is not None:
+        return lifecycle.is_deleted(services, find_task(services.home, call.task_id, allow_closed=True))
     owner = call.task_id or call.repo_id
     return (
         call.tool == PREPARING and owner is not None and not _find_missing(services, *find_owner_tree(services, owner))

@@ -14,7 +14,7 @@ import contextvars
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -35,9 +35,10 @@ from sandbox.store.background_runs import (
 )
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
+from sandbox.store.runs import has_log
 from sandbox.store.stop_requests import is_running, list_run_ids
 from sandbox.text import decode_for_display
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import HeldListener, Watch
 from sandbox.workbench.checks.layer_attempts import STOPPED
 from sandbox.workbench.checks.run import new_run_id
 from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_build, stop_checks, stoppable
@@ -195,10 +196,12 @@ class _Tracker:
             self._change(queue_position=position or None, deadline_s=None if waits else self._deadline_s())
             watch.queued(position)
 
+        listener = HeldListener(watch.follow) if watch.follow is not None else None
+
         def on_output(stream: str, chunk: bytes) -> None:
             self._add_output(chunk)
-            if watch.follow is not None:
-                watch.follow(stream, chunk)
+            if listener is not None:
+                listener.hear(stream, chunk)
 
         def on_building(line: str) -> None:
             self._add_output(f"{line}\n".encode())
@@ -363,7 +366,7 @@ def _find_run(home: Home, background_threads: BackgroundThreads, run_id: str) ->
             ErrorCode.NOT_FOUND,
             f"{run_id} has no result: the process that ran it was killed, or could not save it",
             details=f"{record.operation} of {record.owner_id}, {' '.join(record.check_ids)}",
-            hint="Ask for it again. The log of a check's output was kept: `sandbox check log`.",
+            hint=" ".join(["Ask for it again.", *_name_kept_log(home, record)]),
         )
     return _build_answer(record)
 
@@ -372,6 +375,13 @@ def _save_after_all(home: Home, background_threads: BackgroundThreads, record: B
     with suppress(OSError):  # the disk is still full: the next caller tries again
         save_background_run(home, record)
         background_threads.forget_unsaved(record.run_id)
+
+
+def _name_kept_log(home: Home, record: BackgroundRunRecord) -> Iterator[str]:
+    """Where the output of the check is that ran last."""
+    last = record.check_run_id
+    if last is not None and has_log(home, record.owner_id, last):
+        yield f"`sandbox check log {last}` prints what its check '{record.check_id}' wrote until then."
 
 
 def _is_alive(home: Home, record: BackgroundRunRecord) -> bool:

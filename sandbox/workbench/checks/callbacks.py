@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 REPEAT_S = 30.0
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -60,9 +62,42 @@ def _never() -> bool:
     return False
 
 
+class HeldListener:
+    """A caller's `follow`, called from another thread than the check's. Its error ends no check (THREATS L08): it is
+    logged and held, and the listener is called no more.
+    """
+
+    def __init__(self, listener: Callable[[str, bytes], None]) -> None:
+        self._listener = listener
+        self.error: Exception | None = None
+
+    def hear(self, stream: str, chunk: bytes) -> None:
+        """Pass output on."""
+        if self.error is not None:
+            return
+        try:
+            self._listener(stream, chunk)
+        except Exception as error:  # noqa: BLE001 - the caller's code: its error must not stop a check
+            _log.warning("the listener of a check's output failed and receives no more output", exc_info=True)
+            self.error = error
+
+
+@contextmanager
+def hold_errors(follow: Callable[[str, bytes], None] | None) -> Iterator[Callable[[str, bytes], None] | None]:
+    """The listener for the check in the body. Raises what it raised, at the end of a body without an error."""
+    if follow is None:
+        yield None
+        return
+    held = HeldListener(follow)
+    yield held.hear
+    if held.error is not None:
+        raise held.error
+
+
 @dataclass(frozen=True)
 class Watch:
-    """`announce`: called before a check (with None) and after it with its run. `follow`: ('stdout'|'stderr', chunk).
+    """`announce`: called before a check (with None) and after it with its run. `follow`: ('stdout'|'stderr', chunk); an
+    exception of it is raised when the check has ended and has its record; of a run in the background it is logged only.
 
     `cancelled`: called several times a second, from the thread that runs the check or waits to run it. True stops the
     check (`killed`), and no further check of the request starts; see `sandbox.Cancellation`. `queued`: called with the

@@ -101,8 +101,8 @@ def explore(
     """Try all ways, rank them, and restore the best into the task. `expected_tree`: the state that was approved.
 
     Raises: `not_found`; `conflict` for another state, a closed task or a busy one; `invalid_input` for tasks of another
-    repository or base; as `run_in_rooms` for the task's own state. A way that fails by itself has its error as
-    `problem`.
+    repository or base; as `run_in_rooms` for the task's own state. A way that cannot be tried has its error as
+    `problem`; if that is each of them, the error of the first.
     """
     question = _ask(services, task_id)
     require_approved_state(
@@ -113,7 +113,7 @@ def explore(
         *((name, partial(_keep_patched, question, name, text, request)) for name, text in request.patches.items()),
         *((task.id, partial(_keep_other, question, task)) for task in tasks),
     ]
-    kept = [_keep(name, make) for name, make in makers]
+    kept = _keep_all(makers)
     base_outcomes, found = _verify_all(question, kept, request.options.jobs, watch)
     ways = rank_ways([_describe(question, way, base_outcomes, runs) for way, runs in zip(kept, found, strict=True)])
     result = Exploration(
@@ -159,13 +159,30 @@ def _keep_other(question: _Exploring, other: Task) -> Snapshot:
     return keep_tree(question.services, question.git, question.task, tree, f"explored: {other.id}")
 
 
-def _keep(name: str, make: Callable[[], Snapshot]) -> ExploredWay:
-    try:
-        snapshot = make()
-    except SandboxError as error:
-        details = f" ({error.details.splitlines()[0]})" if error.details else ""
-        return ExploredWay(name=name, problem=f"{error.code}: {error.brief}{details}")
-    return ExploredWay(name=name, snapshot=snapshot.id, tree=snapshot.tree)
+def _keep_all(makers: Sequence[tuple[str, Callable[[], Snapshot]]]) -> list[ExploredWay]:
+    """The ways with their trees, or with the reason why one cannot be tried. Raises: that reason if none can."""
+    ways, errors = list[ExploredWay](), list[SandboxError]()
+    for name, make in makers:
+        try:
+            snapshot = make()
+        except SandboxError as error:
+            errors.append(error)
+            ways.append(ExploredWay(name=name, problem=_describe_problem(error)))
+        else:
+            ways.append(ExploredWay(name=name, snapshot=snapshot.id, tree=snapshot.tree))
+    if len(errors) < len(ways):
+        return ways
+    raise SandboxError(
+        errors[0].code,
+        "No way can be tried, so no check was run",
+        details="\n".join(f"{way.name}: {way.problem}" for way in ways),
+        hint=errors[0].hint,
+    ) from errors[0]
+
+
+def _describe_problem(error: SandboxError) -> str:
+    details = f" ({error.details.splitlines()[0]})" if error.details else ""
+    return f"{error.code}: {error.brief}{details}"
 
 
 def _verify_all(
@@ -293,9 +310,7 @@ def _finish(question: _Exploring, result: Exploration, request: ExploreRequest, 
     """The result, after the winner's state was restored into the task."""
     best = choose_winner(result.ways)
     if best is None or best.snapshot is None or is_cancelled:
-        return _add_note(
-            result, "it was stopped" if is_cancelled else "no way leaves all tests as they are; the task is unchanged"
-        )
+        return _add_note(result, "it was stopped" if is_cancelled else _describe_failure(result.ways))
     won = result.model_copy(update={"winner": best.name})
     if not request.options.restore:
         return _add_note(won, f"`sandbox task restore {result.task_id} {best.snapshot}` takes it")
@@ -306,6 +321,13 @@ def _finish(question: _Exploring, result: Exploration, request: ExploreRequest, 
             raise
         return _add_note(won, f"the task was changed meanwhile, and is as it is: {error.brief}")
     return won.model_copy(update={"restored": True})
+
+
+def _describe_failure(ways: Sequence[ExploredWay]) -> str:
+    """Why no way was taken. Those that were not tried say why themselves."""
+    untried = [way.name for way in ways if way.tree is None]
+    named = f" (not tried: {', '.join(untried)}; see `problem`)" if untried else ""
+    return f"no way leaves all tests as they are{named}; the task is unchanged"
 
 
 def _add_note(result: Exploration, text: str) -> Exploration:

@@ -34,7 +34,7 @@ def find_run_id(home: Home, owner_id: str, run_id: str | None) -> str:
     Raises: `not_found`, `invalid_input`.
     """
     if run_id is None:
-        return owner_id if is_run_id(owner_id) else _find_newest_run(home, owner_id).run_id
+        return owner_id if is_run_id(owner_id) else _find_newest(home, owner_id)
     _require_owner(home, owner_id)
     if not runs.has_log(home, owner_id, run_id):
         raise runs.run_not_found_error(home, owner_id, run_id)
@@ -42,37 +42,32 @@ def find_run_id(home: Home, owner_id: str, run_id: str | None) -> str:
 
 
 def read_run(home: Home, run_id: str) -> CheckRun:
-    """The record of a run. Raises: `not_found`; `conflict` while it runs."""
-    record = runs.find_run_record(home, runs.find_owner(home, run_id), run_id)
-    if record is None:
-        raise SandboxError(ErrorCode.CONFLICT, f"{run_id} has not ended", hint=f"`sandbox check wait {run_id}` waits.")
-    return record
+    """The record of a run. Raises: as `runs.find_owner` and `runs.find_ended_run`."""
+    return runs.find_ended_run(home, runs.find_owner(home, run_id), run_id)
 
 
 def read_log(home: Home, owner_id: str, run_id: str | None, stream: LogName, *, raw: bool) -> RunLog:
-    """One stream of a run, or the output of a service as `service-NAME`; without `run_id`, of the newest run.
-
-    `owner_id` may be the id of a run.
+    """One stream of a run, or the output of a service as `service-NAME`; without `run_id`, of the newest run. Also
+    while it runs, and if the process that ran it was killed. `owner_id` may be the id of a run.
 
     Raises: `not_found`, `invalid_input`.
     """
     if not _LOG_NAME.fullmatch(stream):
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A run has no stream {stream!r}: use stdout or stderr")
-    if run_id is None and is_run_id(owner_id):
-        owner_id, run_id = runs.find_owner(home, owner_id), owner_id
-        run = runs.find_run(home, owner_id, run_id)
-    else:
-        run = _find_newest_run(home, owner_id) if run_id is None else _find_named_run(home, owner_id, run_id)
-    total, limit = measure_log(run, stream)
-    content = runs.read_log(home, owner_id, run.run_id, stream)
+    run_id = find_run_id(home, owner_id, run_id)
+    owner_id = runs.find_owner(home, run_id) if is_run_id(owner_id) else owner_id
+    run = runs.find_run_record(home, owner_id, run_id)  # before the log: if there is a record, the log is complete
+    total, limit = measure_log(run, stream) if run is not None else (None, 0)
+    content = runs.read_log(home, owner_id, run_id, stream)
     return RunLog(
-        run_id=run.run_id,
-        check_id=run.check_id,
+        run_id=run_id,
+        check_id=None if run is None else run.check_id,
         stream=stream,
         content=base64.b64encode(content).decode() if raw else _make_safe(content),
         encoding="base64" if raw else "utf-8",
-        total_bytes=total,
-        truncated=total > limit,
+        total_bytes=len(content) if total is None else total,
+        truncated=total is not None and total > limit,
+        finished=run is not None,
     )
 
 
@@ -95,18 +90,17 @@ def _make_safe(content: bytes) -> str:
     return "".join([*pieces, shower.finish()])
 
 
-def _find_newest_run(home: Home, owner_id: str) -> CheckRun:
-    runs = list_runs(home, owner_id, 1)
-    if not runs:
+def _find_newest(home: Home, owner_id: str) -> str:
+    """The id of the run that ended last; if none has, of the one that began last."""
+    ended = list_runs(home, owner_id, 1)
+    if ended:
+        return ended[0].run_id
+    begun = [path for path in home.logs(owner_id).glob("run-*.stdout") if is_run_id(path.stem)]
+    if not begun:
         raise SandboxError(
             ErrorCode.NOT_FOUND, f"No check of {owner_id} has run yet", hint=f"See: sandbox check list {owner_id}"
         )
-    return runs[0]
-
-
-def _find_named_run(home: Home, owner_id: str, run_id: str) -> CheckRun:
-    _require_owner(home, owner_id)
-    return runs.find_run(home, owner_id, run_id)
+    return max(begun, key=lambda path: path.stat().st_mtime_ns).stem
 
 
 def _require_owner(home: Home, owner_id: str) -> None:

@@ -18,7 +18,8 @@ def read_test_results(
 ) -> TestResults:
     """A page of the tests of a run of any task or repository, from the `cursor`-th on, at most `limit`.
 
-    Raises: `not_found` for an unknown run, and for one without results of tests; `conflict` while it runs;
+    Raises: `not_found` for an unknown run, for one without results of tests, and if the process that ran it was killed;
+    `conflict` while it runs;
     `invalid_input` for the page.
     """
     if cursor < 0 or not 1 <= limit <= MOST_ON_A_PAGE:
@@ -26,13 +27,7 @@ def read_test_results(
             ErrorCode.INVALID_INPUT, f"A cursor is not negative, and a page has 1 to {MOST_ON_A_PAGE} tests"
         )
     owner = runs.find_owner(home, run_id)
-    record = runs.find_run_record(home, owner, run_id)
-    if record is None:
-        raise SandboxError(
-            ErrorCode.CONFLICT,
-            f"{run_id} has not ended, so it has no test results yet",
-            hint=f"`sandbox check wait {run_id}` waits for it.",
-        )
+    record = runs.find_ended_run(home, owner, run_id, without=", so it has no test results yet")
     with open_test_results(home, owner, run_id) as found:
         if found is None:
             if record.results_lost:

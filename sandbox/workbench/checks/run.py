@@ -25,7 +25,7 @@ from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, ServiceSetup, Verdict
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import Watch, hold_errors
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Demand, Writer
@@ -52,10 +52,10 @@ def run_one(
 
     A check that is cancelled, or interrupted in the main thread, has a record too; the interrupt is raised afterwards.
     Raises: `conflict` when a stopped process blocks the run queue; `quota_exceeded` for a full disk; errors of the
-    engine.
+    engine; what `watch.follow` raised.
     """
     run_id, check, place = which
-    with defer_interrupts() as interrupted:
+    with hold_errors(watch.follow) as follow, defer_interrupts() as interrupted:
         wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
         watch.starts(run_id, check)
         watch.announce(check, None)
@@ -68,7 +68,7 @@ def run_one(
                 services.disk.admit(Writer.CHECK, _demand_of_run(check, companions)),
                 _surround(services, recorder, (run_id, check, replace(place, disk=disk)), companions) as place,
             ):
-                run = recorder.run(run_id, check, place, watch.follow, why_stop)
+                run = recorder.run(run_id, check, place, follow, why_stop)
                 notes = run.notes
                 if run.verdict is Verdict.KILLED and (reason := watch.stop_reason()):
                     notes += (reason,)

@@ -17,7 +17,7 @@ from sandbox.checks.cancellation import any_of, defer_interrupts, latch, stop_wh
 from sandbox.checks.execute import CheckDirectories, Recorder, with_heartbeat
 from sandbox.git.objects import EMPTY_TREES
 from sandbox.models import Check, CheckRun
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import Watch, hold_errors
 from sandbox.workbench.checks.memory_admission import demand_memory
 from sandbox.workbench.checks.run import new_run_id
 from sandbox.workbench.controller.disk_admission import NO_DEMAND, Demand, Writer
@@ -75,7 +75,7 @@ def run_step(
 ) -> CheckRun:
     """Wait for a turn, as a check does, and run the command."""
     run_id, check, directories = which
-    with defer_interrupts() as interrupted:
+    with hold_errors(watch.follow) as follow, defer_interrupts() as interrupted:
         wish = latch(any_of(stop_when_cancelled(watch.cancelled), stop_when_cancelled(interrupted)))
         demand = demand_memory(services, (check.limits,), layer)
         with services.check_queue.wait_for_slot(layer, lambda: wish() is not None, watch.queued, demand) as turn:
@@ -83,7 +83,7 @@ def run_step(
             why_stop = with_heartbeat(latch(any_of(wish, disk.check_disk_limit)), turn.heartbeat)
             with services.disk.admit(Writer.CHECK, Demand(2 * check.limits.output_bytes, 4)):
                 counted = replace(directories, disk=disk)
-                return recorder.run(run_id, check, counted, watch.follow, why_stop)
+                return recorder.run(run_id, check, counted, follow, why_stop)
 
 
 def _create_disk(services: Services, room: Path, check: Check, content: Demand) -> None:

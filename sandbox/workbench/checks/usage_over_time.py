@@ -10,17 +10,15 @@ from sandbox.store.usage_files import find_usage
 
 
 def read_usage(home: Home, run_id: str) -> UsageSeries:
-    """Raises: `not_found` for an unknown run, and for one without samples; `conflict` while it runs."""
+    """Raises: `not_found` for an unknown run, for one without samples, and if the process that ran it was killed;
+    `conflict` while it runs.
+    """
     owner = runs.find_owner(home, run_id)
     found = find_usage(home, owner, run_id)
     if found is not None:
         return found
-    if runs.find_run_record(home, owner, run_id) is None:
-        raise SandboxError(
-            ErrorCode.CONFLICT,
-            f"{run_id} has not ended, so its usage is not written yet",
-            hint="`sandbox top` shows what it uses now.",
-        )
+    now = "`sandbox top` shows what it uses now."
+    runs.find_ended_run(home, owner, run_id, without=", so its usage is not written yet", hint=now)
     raise SandboxError(
         ErrorCode.NOT_FOUND,
         f"The usage of {run_id} over time was not recorded",

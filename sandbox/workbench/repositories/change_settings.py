@@ -6,14 +6,13 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from sandbox.document_errors import describe_errors
 from sandbox.engine.create_options import require_environment
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.objects import tree_of
 from sandbox.models import ChosenProject, ChosenSettings, Limits, Repository
+from sandbox.models.checks import validate_limits
 from sandbox.profiles import Profile
 from sandbox.store.records import find_repository, save_settings
 from sandbox.workbench.controller.services import Services
@@ -112,8 +111,8 @@ def merge_settings(
         chosen = ChosenSettings.model_validate(_merge_tables(merged, values))
         for limits in (chosen.limits, *(project.limits for project in chosen.projects.values())):
             _require_known(limits)
-            Limits.model_validate(limits)
-    except ValidationError as error:
+            validate_limits(limits)
+    except ValueError as error:  # also a ValidationError
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             "A setting of the repository cannot be used",

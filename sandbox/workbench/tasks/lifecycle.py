@@ -454,6 +454,12 @@ def close_task(
     return saved
 
 
+def is_deleted(services: Services, task: Task) -> bool:
+    """Whether the task is closed and has no worktree any more. One of kind `tree` may have changes without one."""
+    site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
+    return task.status is TaskStatus.CLOSED and not has_worktree(site) and not is_without_files(task, site)
+
+
 def require_closable(services: Services, task: Task, *, delete: bool, discard: bool) -> None:
     """Raises: `dirty_workspace` if uncommitted changes, or names that no commit can hold, would be deleted without
     `discard`.

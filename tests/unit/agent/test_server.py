@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from sandbox.agent.agent import Agent
 from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES, _read_journal
 from sandbox.agent.results import failure, success
 from sandbox.agent.server import _shorten_wait, make_server
-from sandbox.agent.tools import TOOLS, Preset
+from sandbox.agent.tools import MOST_LISTED_CLOSED, TOOLS, Preset
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.models import (
@@ -38,9 +39,10 @@ from sandbox.models import (
     SearchResult,
     SearchSkipped,
     TaskOptions,
+    TaskStatus,
 )
 from sandbox.store.home import Home
-from sandbox.store.records import save_run
+from sandbox.store.records import save_run, save_task
 from sandbox.workbench import Workbench
 from sandbox.workbench.approvals import question
 from tests.unit.conftest import Upstream
@@ -1100,3 +1102,50 @@ def test_schemas_have_no_format_that_clients_do_not_know() -> None:
     ]
     schemas = json.dumps([model.model_json_schema(mode=mode) for model, mode in models])  # type: ignore[arg-type]  # either
     assert set(re.findall(r'"format": "([^"]*)"', schemas)) <= known
+
+
+@pytest.mark.parametrize("deletes", [False, True], ids=["closes", "deletes"])
+def test_a_task_that_is_closed_and_deleted_is_closed_again_without_a_question(desk: Desk, *, deletes: bool) -> None:
+    """As over Python. Controls: one that is open, and one whose worktree was kept, need a person."""
+    desk.workbench.close_task(desk.task.id, delete_worktree=True)
+    opened = desk.workbench.create_task(desk.repo_id).id
+    kept = desk.workbench.create_task(desk.repo_id).id
+    desk.workbench.close_task(kept)
+
+    async def session(client: Client) -> None:
+        call = {"delete_worktree": deletes}
+        again = await ok(client, "space_repo_close_task", task_id=desk.task.id, **call)
+        assert (again["task"]["status"], again["task"]["worktree_path"]) == ("closed", None)
+        asked = {"tool": "space_repo_close_task", "arguments": {"task_id": desk.task.id, **call}}
+        assert (await ok(client, "space_agent_request_tool_approval", **asked))["state"] == "approved"
+        for other in (opened, kept):
+            found = await failed(client, "space_repo_close_task", task_id=other, **call)
+            assert found["code"] == "approval_required"
+
+    talk(agent_of(desk, approvals="policy"), session)
+
+
+def test_a_list_of_tasks_has_the_open_ones_and_the_newest_closed_ones(desk: Desk) -> None:
+    """Control: up to as many closed ones as are listed, it is complete."""
+    home, task = Home(desk.home), desk.workbench.task(desk.task.id)
+    closed = [f"task-00000000-0000-4000-8000-{number:012}" for number in range(MOST_LISTED_CLOSED + 3)]
+
+    def close(number: int) -> None:
+        fields = {"id": closed[number], "status": TaskStatus.CLOSED, "worktree_path": None}
+        at = task.created_at + timedelta(seconds=number + 1)
+        save_task(home, task.model_copy(update={**fields, "created_at": at}))
+
+    async def listed(client: Client) -> tuple[list[str], bool, int | None]:
+        found = await ok(client, "space_repo_list_tasks")
+        return [one["id"] for one in found["tasks"]], found["truncated"], found.get("closed_left_out")
+
+    async def session(client: Client) -> None:
+        for number in range(MOST_LISTED_CLOSED):
+            close(number)
+        assert await listed(client) == ([*closed[MOST_LISTED_CLOSED - 1 :: -1], task.id], False, None)
+        for number in range(MOST_LISTED_CLOSED, len(closed)):
+            close(number)
+        assert await listed(client) == ([*closed[:2:-1], task.id], True, 3)
+
+    talk(agent_of(desk), session)
+    assert len(desk.workbench.tasks()) == len(closed) + 1

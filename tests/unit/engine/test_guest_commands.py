@@ -52,12 +52,29 @@ def test_a_check_sets_no_name_that_is_the_policys(name: str) -> None:
         (["true"], PurePosixPath("/workspace/../etc"), {}),
         (["true"], PurePosixPath("/workspace2"), {}),
         (["true"], CWD, {"A": "\0"}),
-        (["true"], CWD, {"A": "x" * 1024**2}),
-        (["x" * 1024**2], CWD, {}),
+        (["true"], CWD, {f"A{n}": "x" * 100_000 for n in range(11)}),
     ],
-    ids=["none", "empty", "NUL", "outside", "climbing", "sibling", "NUL in a value", "long value", "long word"],
+    ids=["none", "empty", "NUL", "outside", "climbing", "sibling", "NUL in a value", "long in all"],
 )
 def test_what_is_no_command_is_refused(argv: list[str], cwd: PurePosixPath, env: dict[str, str]) -> None:
     with pytest.raises(SandboxError) as caught:
         build_command(argv, cwd, env, POLICY, CREATED)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "named"),
+    [
+        (["true"], {"A": "x" * 128 * 1024}, "variable A"),
+        (["true"], {"A": "\ud83d"}, "variable A"),
+        (["true", "x" * 128 * 1024], {}, "word 2"),
+        (["true", "\ud83d"], {}, "word 2"),
+    ],
+    ids=["long value", "half a character", "long word", "half a character in a word"],
+)
+def test_what_no_program_can_be_started_with_is_named(argv: list[str], env: dict[str, str], named: str) -> None:
+    with pytest.raises(SandboxError) as caught:
+        build_command(argv, CWD, env, POLICY, CREATED)
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+    assert named in caught.value.brief
+    assert caught.value.hint

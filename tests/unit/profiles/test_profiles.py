@@ -408,6 +408,29 @@ WRONG: dict[str, str] = {
 }
 
 
+CHECK = '[[check]]\nid = "a"\nlabel = "a"\nargv = ["a"]\n'
+UNUSABLE = {
+    "memory": ("[check.limits]\nmemory_bytes = 1\n", "memory_bytes must be at least 6,291,456"),
+    "variable": (f'[check.env]\nA = "{"x" * 200_000}"\n', "'A' cannot be set: it takes 200,002 bytes"),
+    "service": (
+        '[[service]]\nname = "db"\nimage = "base"\nready = ["true"]\nport = 5432\nlimits.memory_bytes = 1\n',
+        "memory_bytes must be at least 6,291,456",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "named"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_no_guest_starts_with_is_named(text: str, named: str, tmp_path: Path, shipped: dict[str, Profile]) -> None:
+    """In a profile, and in the file of a repository."""
+    folder = own(tmp_path / "mine", "wrong", HEAD + CHECK + text)
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        require_usable(load_profiles([folder], WORKSPACE)["wrong"])
+    assert named in caught.value.details
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        add_suggested_file(shipped["generic"], (CHECK + text).encode(), WORKSPACE)
+    assert named in caught.value.details or "more than 8000 characters" in caught.value.details
+
+
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
 def test_a_wrong_profile_is_named_with_its_reason(text: str, tmp_path: Path) -> None:
     folder = own(tmp_path / "mine", "wrong", text)

@@ -91,6 +91,7 @@ def leaves(value: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 OTHERS = (
     1,
     2,
+    2**24,  # no limit is too low
     False,
     True,
     "x",

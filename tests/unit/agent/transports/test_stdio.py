@@ -87,7 +87,7 @@ NO_JSON = {
     "open": b"{" * 100_000,
     "deep": b"[" * 100_000 + b"]" * 100_000,
     "deep-request": b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * 3000 + b"1" + b"}" * 3001,
-    "surrogate": b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"\\ud800"}}',
+    "surrogate-in-id": b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}',
     "bytes": b"\xff\xfe",
 }
 NO_MESSAGE = {
@@ -110,6 +110,39 @@ def test_n12_a_line_that_is_no_message_is_answered_and_the_session_goes_on(tmp_p
                 assert (name, answer["id"], answer["error"]["code"]) == (name, None, code)
         client.send(PING)
         assert client.receive() == {"jsonrpc": "2.0", "id": 7, "result": {}}
+
+
+BAD_REQUESTS = {
+    "surrogate": (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"\\ud83d"}}', 1, "half of a character"),
+    "surrogate-bytes": (b'{"jsonrpc":"2.0","id":"a","method":"ping","params":{"a":"\xed\xa0\xbd"}}', "a", "half of"),
+    "too-deep": (
+        b'{"jsonrpc":"2.0","id":2,"method":"ping","params":{"a":' + b"[" * 400 + b"]" * 400 + b"}}",
+        2,
+        "deep",
+    ),
+    "list": (b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":[1]}', 3, "params"),
+    "text": (b'{"jsonrpc":"2.0","id":4,"method":"tools/call","params":"x"}', 4, "params"),
+    "version": (b'{"id":5,"method":"ping"}', 5, "JSON-RPC"),
+}
+
+
+@pytest.mark.parametrize(("line", "number", "named"), BAD_REQUESTS.values(), ids=BAD_REQUESTS)
+def test_a_bad_request_with_an_id_is_answered_with_it(tmp_path: Path, line: bytes, number: object, named: str) -> None:
+    """Else its call would wait for ever. `JSON.stringify` writes half of an emoji that was cut."""
+    with peer(tmp_path / "home") as client:
+        client.send(line)
+        answer = client.receive()
+        assert (answer["id"], named in answer["error"]["message"]) == (number, True), answer
+        assert answer["error"]["code"] in {-32600, -32602}
+        client.send(PING)
+        assert client.receive()["id"] == 7
+
+
+def test_a_bad_answer_gets_no_answer_with_its_id(tmp_path: Path) -> None:
+    """The id is one of ours: the client would take an error with it for the answer to its own call."""
+    with peer(tmp_path / "home") as client:
+        client.send(b'{"jsonrpc":"2.0","id":7,"result":{"a":"\\ud800"}}')
+        assert client.receive()["id"] is None
 
 
 def test_what_needs_no_answer_gets_none(tmp_path: Path) -> None:

@@ -156,8 +156,21 @@ def test_a_run_of_a_killed_process_has_no_result(desk: Desk) -> None:
     """Control: its record says that it runs, and no process holds the request."""
     record = _record(desk)
 
-    with refused(ErrorCode.NOT_FOUND):
+    with refused(ErrorCode.NOT_FOUND) as caught:
         background.wait(desk.workbench._services.home, desk.workbench._services.background_threads, record.run_id, 0.0)
+    assert caught.value.hint == "Ask for it again."  # no check had begun
+
+
+def test_the_hint_on_a_killed_run_names_the_log_of_its_check(desk: Desk) -> None:
+    check_run = "run-" + "b" * 32
+    record = _record(desk, check_id="test", check_run_id=check_run)
+    logs = desk.workbench._services.home.logs(desk.task.id)
+    logs.mkdir(parents=True, exist_ok=True)
+    (logs / f"{check_run}.stdout").write_bytes(b"begun\n")
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        desk.workbench.wait_run(record.run_id, 0.0)
+    assert f"`sandbox check log {check_run}`" in caught.value.hint
+    assert desk.workbench.run_log(check_run).content == "begun\n"
 
 
 @pytest.mark.parametrize(("most", "kept"), [(0, 3), (2, 2)], ids=["all", "the newest"])
@@ -286,3 +299,17 @@ def test_a_shortage_of_the_host_is_no_defect(desk: Desk, number: int, code: Erro
     failure = find_background_run(services.home, record.run_id).failure
     assert failure is not None
     assert failure.code is code
+
+
+def test_a_listener_that_fails_ends_no_run_in_the_background(desk: Desk) -> None:
+    def fail(_stream: str, _chunk: bytes) -> None:
+        raise ValueError("boom")
+
+    def work(watch: Watch, _run_id: str) -> tuple[CheckRun, ...]:
+        assert watch.follow is not None
+        watch.follow("stdout", b"said\n")
+        return ()
+
+    parts = desk.workbench._services
+    run = background.start(parts, question(desk), Watch(follow=fail), work)
+    assert background.wait(parts.home, parts.background_threads, run.run_id, DEADLINE_S).state == "finished"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from sandbox.workbench.checks.callbacks import report_step
+import pytest
+
+from sandbox.workbench.checks.callbacks import hold_errors, report_step
 
 
 def test_a_long_step_is_reported_again_and_not_after_its_end() -> None:
@@ -20,3 +22,42 @@ def test_a_long_step_is_reported_again_and_not_after_its_end() -> None:
         assert twice.wait(10)
     assert lines[:3] == ["Fetching", "Fetching: 0 s so far", "Fetching: 0 s so far"]
     assert not any(thread.name == "step" for thread in threading.enumerate())
+
+
+def test_the_error_of_a_listener_is_raised_at_the_end_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It must not end the check (THREATS L08), and must not vanish: that of `announce` does not."""
+    heard: list[bytes] = []
+
+    def fail(_stream: str, chunk: bytes) -> None:
+        heard.append(chunk)
+        raise ValueError("boom")
+
+    steps: list[str] = []
+
+    def run() -> None:
+        with hold_errors(fail) as follow:
+            assert follow is not None
+            follow("stdout", b"1")
+            follow("stdout", b"2")
+            steps.append("recorded")
+
+    with pytest.raises(ValueError, match="boom"):
+        run()
+    assert (heard, steps) == ([b"1"], ["recorded"])
+    assert "receives no more output" in caplog.text
+
+
+def test_an_error_of_the_check_goes_before_that_of_its_listener() -> None:
+    def fail(_stream: str, _chunk: bytes) -> None:
+        raise ValueError("boom")
+
+    def run() -> None:
+        with hold_errors(fail) as follow:
+            assert follow is not None
+            follow("stdout", b"1")
+            raise KeyError("the check")
+
+    with pytest.raises(KeyError):
+        run()
+    with hold_errors(None) as nothing:
+        assert nothing is None

@@ -16,7 +16,7 @@ from sandbox.store.result_files import save_test_results
 from sandbox.workbench import ExploreOptions, Watch
 from sandbox.workbench.checks import explore
 from sandbox.workbench.checks.ranking import CheckOutcome
-from tests.unit.conftest import Upstream
+from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 from tests.unit.receipt_samples import made_run
 from tests.unit.workbench.checks.test_verify import PROFILE
@@ -68,8 +68,11 @@ def test_a_run_without_results_of_tests_had_none_or_they_are_gone(
     assert found == CheckOutcome(Verdict.FAILED, None, complete=complete)
 
 
-def explored(desk: Desk, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any], after: dict[str, Any]) -> Exploration:
-    """One way, with these fields of the run on the task's own state and of that on the way's."""
+def explored(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any], after: dict[str, Any],
+    others: dict[str, bytes] | None = None,
+) -> Exploration:  # fmt: skip
+    """One way, with these fields of the run on the task's own state and of that on the way's; and other ways."""
     base = desk.workbench.snapshot(desk.task.id).tree
 
     def run_in_rooms(_services: object, source: Any, request: Any, *_: object) -> tuple[CheckRun, ...]:
@@ -79,7 +82,7 @@ def explored(desk: Desk, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any]
         return (run,)
 
     monkeypatch.setattr(explore, "run_in_rooms", run_in_rooms)
-    return desk.workbench.explore(desk.task.id, {"way": PATCH}, options=ExploreOptions(restore=False))
+    return desk.workbench.explore(desk.task.id, {"way": PATCH, **(others or {})}, options=ExploreOptions(restore=False))
 
 
 @pytest.fixture
@@ -171,3 +174,30 @@ def test_checks_of_several_ways_are_announced_one_at_a_time(desk: Desk, monkeypa
         desk.task.id, ways, watch=Watch(announce=announce), options=ExploreOptions(restore=False, jobs=2)
     )
     assert seen == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("hashes", "code", "named"),
+    [
+        ({}, ErrorCode.PATCH_REJECTED, "without an expected hash, or one that does not exist (f)"),
+        ({"f": "sha256:" + "0" * 64}, ErrorCode.STALE_HASH, "f is not the version that you read"),
+    ],
+    ids=["none", "stale"],
+)
+def test_without_a_way_that_can_be_tried_no_check_is_run(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, hashes: dict[str, str], code: ErrorCode, named: str
+) -> None:
+    """Each way is named with its cause: it was said that no way leaves all tests as they are, after all checks ran."""
+    monkeypatch.setattr(explore, "run_in_rooms", lambda *_: pytest.fail("a check was run"))
+    with refused(code) as caught:
+        desk.workbench.explore(desk.task.id, {"a": PATCH, "b": PATCH}, options=ExploreOptions(expected_hashes=hashes))
+    lines = caught.value.details.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["a", "b"]
+    assert all(named in line for line in lines)
+    assert caught.value.hint
+
+
+def test_a_way_that_was_not_tried_is_named_beside_one_that_failed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = explored(desk, monkeypatch, {}, LOST, {"bad": b"no patch"})
+    assert "not tried: bad; see `problem`" in found.note
+    assert {way.name: bool(way.problem) for way in found.ways} == {"way": False, "bad": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Limits, Usage, Verdict
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
-from tests.unit.conftest import Upstream
+from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
 OUTPUT = b"\x1b]0;title\x07\x1b[31mred\x1b[0m \xff\xe2\x80\xae\r\nend"
@@ -197,3 +197,43 @@ def test_the_command_line_lists_and_prints(past: Past, capfdbinary: pytest.Captu
     assert command("check", "log", past.task_id, "--stream", "stderr") == b"err 2\n"
     document = json.loads(command("check", "log", past.task_id, past.ids[0], "--raw", "--json"))
     assert base64.b64decode(document["content"]) == OUTPUT
+
+
+def leave(past: Past, owner: str, nonce: str = "f" * 12) -> str:
+    """The log of a run without a record: of a controller with this nonce, which was killed or is at it."""
+    run_id = f"run-{nonce}{'0' * 20}"
+    past.home.logs(owner).mkdir(exist_ok=True)
+    for stream in ("stdout", "stderr"):
+        (past.home.logs(owner) / f"{run_id}.{stream}").write_bytes(b"begun\n")
+    return run_id
+
+
+def test_the_log_of_a_killed_run_is_printed_however_it_is_named(past: Past, capfd: pytest.CaptureFixture[str]) -> None:
+    fresh = past.desk.workbench.create_task(past.desk.repo_id).id
+    killed = leave(past, fresh)
+    for words in ([fresh], [killed], [fresh, killed]):
+        assert main(["--home", str(past.desk.home), "check", "log", *words]) == 0
+        shown = capfd.readouterr()
+        assert (shown.out, "has not finished" in shown.err) == ("begun\n", True)
+    found = past.desk.workbench.run_log(killed)
+    assert (found.finished, found.check_id, found.total_bytes, found.truncated) == (False, None, 6, False)
+    assert past.desk.workbench.run_log(past.task_id).finished
+
+
+def test_a_run_that_ended_goes_before_the_log_of_a_killed_one(past: Past) -> None:
+    leave(past, past.task_id)
+    assert past.desk.workbench.run_log(past.task_id).run_id == past.ids[2]
+
+
+def test_a_killed_run_has_no_result_and_one_that_runs_has_none_yet(past: Past) -> None:
+    workbench = past.desk.workbench
+    attempts: tuple[Callable[[str], object], ...] = (workbench.past_run, workbench.test_results, workbench.usage)
+    killed, running = leave(past, past.task_id), leave(past, past.task_id, workbench._services.presence.nonce)
+    for attempt in attempts:
+        with refused(ErrorCode.NOT_FOUND) as caught:
+            attempt(killed)
+        assert "was killed" in caught.value.brief
+        assert f"sandbox check log {killed}" in caught.value.hint
+        with refused(ErrorCode.CONFLICT) as caught:
+            attempt(running)
+        assert "has not ended" in caught.value.brief

@@ -12,6 +12,7 @@ from sandbox.checks.repeated import add_up
 from sandbox.errors import ErrorCode
 from sandbox.models import Report, TestOutcome, TestResult, Verdict
 from sandbox.store.home import Home
+from sandbox.store.liveness import LiveController
 from sandbox.store.records import save_run
 from sandbox.store.result_files import save_test_results
 from sandbox.workbench.checks.compared_sides import is_lost, load_side
@@ -94,10 +95,16 @@ def test_what_is_not_there_says_why(home: Home) -> None:
     assert "docs/profiles.md" in (caught.value.hint or "")
     with refused(ErrorCode.NOT_FOUND):
         read_test_results(home, OTHER)
-    (home.logs(OWNER) / f"{OTHER}.stdout").touch()
+    controller = LiveController(home.liveness)
+    running = f"run-{controller.new_id()}"
+    (home.logs(OWNER) / f"{running}.stdout").touch()
     with refused(ErrorCode.CONFLICT) as caught:
-        read_test_results(home, OTHER)
-    assert f"check wait {OTHER}" in (caught.value.hint or "")
+        read_test_results(home, running)
+    assert f"check wait {running}" in (caught.value.hint or "")
+    controller.end()
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        read_test_results(home, running)
+    assert "was killed" in caught.value.brief
     with refused(ErrorCode.INVALID_INPUT):
         read_test_results(home, RUN, cursor=-1)
     for limit in (0, 1001):

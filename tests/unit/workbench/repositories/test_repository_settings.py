@@ -103,6 +103,37 @@ def test_nothing_is_widened_and_a_refused_setting_changes_nothing(
     assert desk.workbench.repository(desk.repo_id).settings == ChosenSettings()
 
 
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"env": {"A": "\ud83d"}}, "variable A cannot be set: it has half of a character"),
+        ({"env": {"A": "x" * (128 * 1024 - 2)}}, "variable A cannot be set: it takes 131,072 bytes; at most 131,071"),
+        ({"projects": {"lib": {"env": {"A": "\ud83d"}}}}, "variable A"),
+        ({"limits": {"memory_bytes": 1}}, "memory_bytes must be at least 6,291,456"),
+        ({"limits": {"cpus": 0.001}}, "cpus must be at least 0.01"),
+        ({"limits": {"open_files": 11}}, "open_files must be at least 16"),
+        ({"limits": {"disk_bytes": 1}}, "disk_bytes must be at least 1,048,576"),
+        ({"projects": {"lib": {"limits": {"memory_bytes": 1}}}}, "memory_bytes"),
+    ],
+    ids=lambda value: ascii(value)[:60],
+)
+def test_a_setting_that_no_guest_starts_with_is_refused_by_its_name(
+    desk: Desk, values: dict[str, object], named: str
+) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        desk.workbench.set_repository(desk.repo_id, values)
+    assert named in f"{caught.value.brief} {caught.value.details}"
+    assert desk.workbench.repository(desk.repo_id).settings == ChosenSettings()
+
+
+def test_the_bounds_themselves_may_be_set(desk: Desk) -> None:
+    """Also bytes that are no UTF-8, which a shell passes on."""
+    smallest = {"memory_bytes": 6 * 1024**2, "cpus": 0.01, "open_files": 16, "disk_bytes": 1024**2}
+    env = {"A": "x" * (128 * 1024 - 3), "B": "\udcff"}
+    found = desk.workbench.set_repository(desk.repo_id, {"limits": smallest, "env": env}).settings
+    assert (found.limits, found.env) == (smallest, env)
+
+
 @pytest.mark.parametrize("name", ["network", "limits.pids", "profile.x", "env.A"])
 def test_a_setting_that_is_not_there_cannot_be_taken_back(desk: Desk, name: str) -> None:
     with refused(ErrorCode.INVALID_INPUT):
