@@ -93,9 +93,9 @@ class FolderWorkspace:
 
     id: str
     kind: WorkspaceKind
-    folder: Folder
+    folder: Folder = field(repr=False)
     writable: bool
-    history: History | None = None
+    history: History | None = field(default=None, repr=False)
     own_metadata: Mapping[str, str] = field(default_factory=dict)
     closed: bool = False
 

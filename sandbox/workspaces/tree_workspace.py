@@ -82,10 +82,10 @@ class TreeWorkspace:
     """
 
     id: str
-    state: TreeState
+    state: TreeState = field(repr=False)
     writable: bool = True
-    keeper: TreeKeeper = UNKEPT
-    parse_writable: Callable[[str], str] = parse_repo_path
+    keeper: TreeKeeper = field(default=UNKEPT, repr=False)
+    parse_writable: Callable[[str], str] = field(default=parse_repo_path, repr=False)
     own_metadata: Mapping[str, str] = field(default_factory=dict)
     closed: bool = False
 

@@ -50,7 +50,7 @@ class RemoteConnector:
 
     home: Home
     settings: Settings
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     credentials: CredentialStore
     allow_file: bool
     transfers: TransferCallbacks
