@@ -98,7 +98,8 @@ class _Scan:
     def _build_result(
         self, content: bytes, numbers: tuple[int, int, int] | tuple[None, None, None], *, truncated: bool
     ) -> LineRangeContent:
-        return LineRangeContent(f"sha256:{self._digest.hexdigest()}", self._size, content, *numbers, truncated)
+        digest, (first, last, total) = f"sha256:{self._digest.hexdigest()}", numbers
+        return LineRangeContent(digest, self._size, content, first, last, total, truncated)
 
     def _decodes(self, chunk: bytes, *, final: bool) -> bool:
         try:

@@ -68,6 +68,8 @@ def parse_repo_path(text: str) -> RepoPath:
         raise refused_path_error(text, "empty", "a path may not be empty")
     if len(raw) > MAX_PATH_BYTES:
         raise refused_path_error(text[:80] + "...", "length", f"a path has at most {MAX_PATH_BYTES} bytes")
+    if re.match(r"^[A-Za-z]:(?![/\\])", text):
+        raise refused_path_error(text, "drive", "a path does not begin with a letter and a colon, a drive on Windows")
     if text.startswith(("/", "~")) or re.match(r"^[A-Za-z]:", text):
         raise refused_path_error(text, "absolute", "a path is relative to the repository", _suggest(text))
     for component in raw.split(b"/"):

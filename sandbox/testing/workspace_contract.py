@@ -187,8 +187,9 @@ class WorkspaceContract:
     def test_takes_the_same_arguments_and_sizes_as_every_kind(self, rig: WorkspaceRig) -> None:
         workspace: Any = rig.open()
         before = digest(workspace)
+        paths: tuple[Any, ...] = (5, b"readme.txt", Path("readme.txt"))
         for act in each_path_operation(workspace).values():
-            for path in (5, b"readme.txt", Path("readme.txt")):
+            for path in paths:
                 with refused(ErrorCode.INVALID_INPUT, what=repr(path)):
                     act(path)
         for content in ("text", None, 5, ["text"]):

@@ -215,6 +215,6 @@ class FolderWorkspace:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"A workspace of kind {self.kind} has no {capability}",
-                hint="The kinds worktree and clone have one.",
+                hint="The kinds worktree, clone and tree have one.",
             )
         return self.history
