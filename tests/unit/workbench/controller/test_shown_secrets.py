@@ -57,7 +57,7 @@ def open_everything(desk: Desk, workbench: Workbench) -> list[object]:
     return [workbench, workbench.settings, workspaces, accesses, parts, workbench.acting(workbench.caller)]
 
 
-def test_the_text_of_no_object_contains_a_secret(upstream: Upstream, tmp_path: Path) -> None:
+def test_s209_the_text_of_no_object_contains_a_secret(upstream: Upstream, tmp_path: Path) -> None:
     desk = Desk(upstream, tmp_path / "home")
     (tmp_path / "home" / "config.toml").write_text('[credentials]\nstore = "file"\n')
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "GITHUB_TOKEN": IN_ENVIRONMENT}
