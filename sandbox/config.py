@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -584,7 +584,21 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
         return Settings.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise _validation_error(first, variables.get(tuple(map(str, first["loc"])), str(path))) from error
+        keys = tuple(map(str, first["loc"]))
+        source = "the settings of this call" if _sets(flags or {}, keys) else variables.get(keys, str(path))
+        raise _validation_error(first, source) from error
+
+
+def _sets(flags: Mapping[str, Any], keys: Sequence[str]) -> bool:
+    """Whether flags set a key, or a part of its value."""
+    value: Any = flags
+    for key in keys:
+        if not isinstance(value, Mapping):
+            return True
+        if key not in value:
+            return False
+        value = value[key]
+    return True
 
 
 def load_settings_with_sources(

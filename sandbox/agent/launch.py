@@ -53,7 +53,7 @@ class Launch:
 
     command: str
     arguments: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -134,7 +134,7 @@ class _RunningService:
 
     setup: ServiceSetup
     log: Spool
-    token: str = field(default_factory=lambda: secrets.token_hex(16))
+    token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     def __post_init__(self) -> None:
         self._ready = threading.Event()

@@ -33,9 +33,9 @@ _SUMMARY_BYTES = 1024**2 - 1024  # of a step; GitHub refuses a larger one
 class GitHubActions:
     """`environ`: has the names of the files for the summary and the outputs."""
 
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     echo: Echo
-    token: str = field(default_factory=lambda: secrets.token_hex(16))
+    token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @contextmanager
     def guard(self) -> Iterator[None]:

@@ -225,6 +225,8 @@ def _show_diff(found: Diff) -> None:
         note("... the diff was cut; all its files:")
         for file in found.files:
             note(f"  {file.kind.value:<12} {_format_path(file)}")
+    for path in found.lossy:
+        note(f"note: not UTF-8, so this is no patch of it: {one_line(path)}")
     _note_running(found)
 
 

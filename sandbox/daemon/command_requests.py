@@ -7,6 +7,7 @@ import socket
 import time
 from array import array
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 from itertools import chain
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class CommandRequest:
     encodings: tuple[tuple[str, str], ...]
     file_encoding: str
     arguments: tuple[str, ...]
-    environment: Mapping[bytes, bytes]
+    environment: Mapping[bytes, bytes] = field(repr=False)
     streams: tuple[int, ...]
 
 
@@ -116,7 +117,7 @@ class Program:
     """
 
     package: str
-    environment: Mapping[bytes, bytes]
+    environment: Mapping[bytes, bytes] = field(repr=False)
     read: frozenset[bytes]
     file_encoding: str
     origin: ModuleOrigin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from sandbox.daemon.upgrade import Upgrade
@@ -23,8 +24,8 @@ class HttpOptions:
 
     host: str = "127.0.0.1"
     port: int = 0
-    token: str = ""
-    metrics_token: str = ""
+    token: str = field(default="", repr=False)
+    metrics_token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import NO_SUCH_FILE, READ_CAP, sha256_of
 from sandbox.lazy_dataclass import dataclass
-from sandbox.policy.paths import RepoPath, parse_repo_path
+from sandbox.lazy_pattern import lazy_pattern
+from sandbox.policy.paths import LISTED_PATH_HINT, RepoPath, parse_repo_path
 
 GATED_BYTES = 64 * 1024**2
 """Maximum total size of the files that one edit names: they are in memory at the same time."""
 
+_HASH = lazy_pattern(r"sha256:[0-9a-f]{64}")
 _NO_HASH = "`expected_sha256` null (`--expect absent` on the command line)"
 
 _TAKEN = "Choose another path, or read this file, then edit or delete it."
@@ -96,25 +98,29 @@ class HashGate:
     find_last_edit: Callable[[RepoPath, str | None], str] = lambda _path, _sha256: ""
     find_absence: Callable[[RepoPath], Absence] = lambda _path: Absence()
 
-    def check_states(self, expected: Mapping[str, str | None]) -> dict[RepoPath, FileState]:
-        """The named files, if each is writable and has the expected hash (None: it must not exist).
+    def check_states(self, expected: Mapping[str, str | None], *, creates: bool = True) -> dict[RepoPath, FileState]:
+        """The named files, if each is writable and has the expected hash (None: it must not exist). `creates`: whether
+        the edit could create a file that is not there, for the hint of the error.
 
-        All paths are checked before any file is read. Raises: `unsafe_path`, `not_found`, `stale_hash`;
-        `quota_exceeded` for a file that is too large, or that does not fit into `GATED_BYTES` with those before it.
+        All paths are checked before any file is read. Raises: `unsafe_path`, `not_found`, `stale_hash`; `invalid_input`
+        for what is no hash; `quota_exceeded` for a file that is too large, or that does not fit into `GATED_BYTES` with
+        those before it.
         """
         checked = {self.writable(path): sha256 for path, sha256 in expected.items()}
+        for sha256 in checked.values():
+            _require_hash(sha256)
         states, left = dict[RepoPath, FileState](), GATED_BYTES
         for path, sha256 in checked.items():
-            states[path] = self._check_one(path, sha256, left)
+            states[path] = self._check_one(path, sha256, left, creates=creates)
             left -= len(states[path].content or b"")
         return states
 
-    def check_state(self, path: str, expected: str | None) -> tuple[RepoPath, FileState]:
+    def check_state(self, path: str, expected: str | None, *, creates: bool = True) -> tuple[RepoPath, FileState]:
         """One checked path and its file."""
-        ((checked, state),) = self.check_states({path: expected}).items()
+        ((checked, state),) = self.check_states({path: expected}, creates=creates).items()
         return checked, state
 
-    def _check_one(self, path: RepoPath, expected: str | None, left: int) -> FileState:
+    def _check_one(self, path: RepoPath, expected: str | None, left: int, *, creates: bool) -> FileState:
         state = current_state(self.files, path, left)
         if state.sha256 == expected:
             return state
@@ -122,9 +128,10 @@ class HashGate:
         who = f"another edit: {edit}" if edit else "the task's container, a restore or the repository, not by an edit"
         if state.content is None:
             absence = self.find_absence(path)
-            raise (
-                _deletion_error(path, expected, who) if edit or absence.was_there else no_such_file_error(path, absence)
-            )
+            hint = "" if creates else LISTED_PATH_HINT
+            if edit or absence.was_there:
+                raise _deletion_error(path, expected, who, hint)
+            raise no_such_file_error(path, absence, hint)
         is_new = expected is None
         raise SandboxError(
             ErrorCode.STALE_HASH,
@@ -136,12 +143,21 @@ class HashGate:
         )
 
 
-def _deletion_error(path: RepoPath, expected: str | None, who: str) -> SandboxError:
+def _require_hash(text: str | None) -> None:
+    if text is not None and not (isinstance(text, str) and _HASH.fullmatch(text)):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"{str(text)[:80]!r} is no hash of a file",
+            hint="A hash is `sha256:` and 64 hexadecimal digits in lower case, as `read_file` returns it.",
+        )
+
+
+def _deletion_error(path: RepoPath, expected: str | None, who: str, hint: str) -> SandboxError:
     return SandboxError(
         ErrorCode.STALE_HASH,
         f"{path} was deleted since you read it",
         details=f"expected {expected}, current no file\ndeleted by {who}",
-        hint=f"To create it again, write it with {_NO_HASH}.",
+        hint=hint or f"To create it again, write it with {_NO_HASH}.",
         reason="deleted",
         data={"path": path, "expected_sha256": expected},
     )

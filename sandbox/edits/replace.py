@@ -46,7 +46,7 @@ def replace_file(
 
 def remove_file(gate: HashGate, path: str, expected: str) -> EditOutcome:
     """Delete a file. Raises: `stale_hash`, `not_found`."""
-    checked, before = gate.check_state(path, expected)
+    checked, before = gate.check_state(path, expected, creates=False)
     return EditOutcome((Edit(checked, before, ABSENT),))
 
 
@@ -57,7 +57,7 @@ def rename_file(gate: HashGate, path: str, new_path: str, expected: str) -> Edit
     """
     if gate.writable(path) == gate.writable(new_path):
         raise SandboxError(ErrorCode.INVALID_INPUT, "The new path is the path that the file has")
-    (old, before), (new, _) = gate.check_states({path: expected, new_path: None}).items()
+    (old, before), (new, _) = gate.check_states({path: expected, new_path: None}, creates=False).items()
     require_no_overlap({old: ABSENT, new: before})
     return EditOutcome((Edit(old, before, ABSENT), Edit(new, ABSENT, before, old)))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -90,7 +91,7 @@ class Busy:
 class Alive:
     """Answer to a ping; `running`: whether a check is running."""
 
-    token: bytes
+    token: bytes = field(repr=False)
     running: bool
 
 
@@ -102,7 +103,7 @@ class Posture:
     PID 1 could create a file in each folder that a check writes to; one line for each folder.
     """
 
-    token: bytes
+    token: bytes = field(repr=False)
     status: str
     mountinfo: str
     interfaces: str
@@ -114,7 +115,7 @@ class Posture:
 class PlaceAnswer:
     """Whether a port or a file of the guest is there; `error`: an errno, 0 if it is."""
 
-    token: bytes
+    token: bytes = field(repr=False)
     error: int
 
 

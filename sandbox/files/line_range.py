@@ -27,8 +27,8 @@ class LineRange:
 class LineRangeContent:
     """For UTF-8 text: whole lines `first` to `last` (`last` < `first`: none). Else: the start of the file, no numbers.
 
-    `sha256`, `size` and `total_lines` describe the whole file. `truncated`: the file has more than `content`. A line
-    longer than the cap is cut between characters.
+    `sha256`, `size` and `total_lines` describe the whole file. `truncated`: the lines, or the file that is
+    no text, have more than `content`. A line longer than the cap is cut between characters.
     """
 
     sha256: str
@@ -80,12 +80,12 @@ class _Scan:
         """The result, after all bytes were processed."""
         if not (self._is_text and self._decodes(b"", final=True)):
             content = bytes(self._buffer[: self._cap]) if self._lines == LineRange() else b""
-            return self._build_result(content, None, None, None)
+            return self._build_result(content, (None, None, None), truncated=len(content) < self._size)
         content = self._whole_lines()
         first = self._lines.first
         last = first - 1 + content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
         total = self._newlines + (self._tail not in {b"", b"\n"})
-        return self._build_result(content, first, last, total)
+        return self._build_result(content, (first, last, total), truncated=len(content) < len(self._buffer))
 
     def _whole_lines(self) -> bytes:
         content = bytes(self._buffer)
@@ -95,8 +95,10 @@ class _Scan:
         ends = content.rfind(b"\n") + 1
         return content[:ends] if ends else content.decode("utf-8", errors="ignore").encode()
 
-    def _build_result(self, content: bytes, first: int | None, last: int | None, total: int | None) -> LineRangeContent:
-        digest, truncated = f"sha256:{self._digest.hexdigest()}", len(content) < self._size
+    def _build_result(
+        self, content: bytes, numbers: tuple[int, int, int] | tuple[None, None, None], *, truncated: bool
+    ) -> LineRangeContent:
+        digest, (first, last, total) = f"sha256:{self._digest.hexdigest()}", numbers
         return LineRangeContent(digest, self._size, content, first, last, total, truncated)
 
     def _decodes(self, chunk: bytes, *, final: bool) -> bool:

@@ -17,10 +17,8 @@ from fsspec.spec import AbstractFileSystem
 from sandbox import Workbench
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import EntryType, WorkspaceEntry, WorkspaceKind, WorkspaceRequest
+from sandbox.workspaces.content_limits import WRITE_BYTES
 from sandbox.workspaces.workspace import Workspace
-
-FILE_BYTES = 64 * 1024**2
-"""The largest file that is written. Reached: `quota_exceeded`."""
 
 _TYPES = {EntryType.FILE: "file", EntryType.DIRECTORY: "directory"}
 _ERRORS: dict[ErrorCode, type[OSError]] = {
@@ -209,9 +207,9 @@ class _WrittenFile(io.BytesIO):
         self.write(before)
 
     def write(self, data: Any) -> int:
-        """Raises: `quota_exceeded` past `FILE_BYTES`."""
-        if self.tell() + memoryview(data).nbytes > FILE_BYTES:
-            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"A file may have {FILE_BYTES} bytes")
+        """Raises: `quota_exceeded` past `WRITE_BYTES`."""
+        if self.tell() + memoryview(data).nbytes > WRITE_BYTES:
+            raise SandboxError(ErrorCode.QUOTA_EXCEEDED, f"A file may have {WRITE_BYTES} bytes")
         return super().write(data)
 
     def commit(self) -> None:

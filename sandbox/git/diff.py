@@ -6,6 +6,7 @@ large is bounded before git reads it: `plan_diff` decides from object sizes whic
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ _BINARY_FILES = lazy_pattern(
     rb"Binary files (?P<names>.+) differ$",
     re.MULTILINE,
 )
+_ESCAPES = {ord(c): b"\\" + e.encode() for c, e in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
 _NAMES_BYTES = 64 * 1024  # of such files, as arguments of git
 
 
@@ -177,11 +179,36 @@ def _describe_binary(change: RawChange) -> bytes:
 
 
 def quote_path(path: bytes) -> bytes:
-    """A path as git prints it: in quotes and with octal escapes if it has other than plain characters. Pure."""
-    if all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in path):
+    """A path as git prints it: in quotes and with escapes if it has other than plain characters. Pure."""
+    if all(0x20 <= byte < 0x7F and byte not in _ESCAPES for byte in path):
         return path
-    escaped = (bytes([b]) if 0x20 <= b < 0x7F and b not in b'"\\' else b"\\%03o" % b for b in path)
+    escaped = (_ESCAPES.get(b) or (bytes([b]) if 0x20 <= b < 0x7F else b"\\%03o" % b) for b in path)
     return b'"' + b"".join(escaped) + b'"'
+
+
+def find_lossy_paths(found: TreeDiff) -> list[bytes]:
+    """The files with bytes in the text that are not UTF-8: decoded, the text of these is no patch. Pure.
+
+    Headers are ASCII, and no line of a file begins as they do.
+    """
+    headers = {
+        b"diff --git %s %s\n" % (quote_path(b"a/" + (one.old_path or one.path)), quote_path(b"b/" + one.path)): one.path
+        for one in found.changes
+    }
+    lossy, path = set[bytes](), b""
+    for line in io.BytesIO(b"" if _is_utf8(found.text) else found.text):
+        path = headers.get(line, path)
+        if not _is_utf8(line):
+            lossy.add(path)
+    return sorted(lossy)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def plan_diff(changes: Sequence[RawChange], sizes: dict[str, int], limits: DiffLimits) -> DiffPlan:

@@ -158,7 +158,7 @@ class NetworkAccess:
     """
 
     protocol: str
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     config: tuple[str, ...] = ()
     fds: tuple[int, ...] = ()
     progress: Callable[[str], None] | None = None
@@ -299,7 +299,7 @@ def build_object_environment(git_dir: Path, new_objects: Path | None) -> dict[st
 class CommandLine:
     """What a git command is started with. `environment` is all of it: that of this process is not added."""
 
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)
     argv: tuple[str, ...]
 
     def through_env(self) -> list[str]:

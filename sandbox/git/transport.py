@@ -88,7 +88,7 @@ class RemoteAccess:
     remote: Remote
     credential: Credential | None
     known_hosts: Path
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     progress: Callable[[str], None] | None = None
     timeout_s: float = NETWORK_DEADLINE_S
     git: str = ""  # the git that the operator configured

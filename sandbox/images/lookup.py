@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping
+from dataclasses import field
 from datetime import UTC, date, datetime
 
 from sandbox.config import ImageSettings
@@ -42,7 +43,7 @@ class ImageBuildContext:
     engine: ContainerEngine
     home: Home
     settings: ImageSettings
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     cgroup_parent: str = ""
 
 

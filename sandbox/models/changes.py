@@ -48,7 +48,8 @@ class Diff(Model):
     """A unified diff and its files. `truncated`: `text` is cut; `files` is always complete.
 
     `impact`: a line for each class of the profile that has a file here: when such an edit takes effect. `running`:
-    as in a `Status`.
+    as in a `Status`. `lossy`: files with bytes that are not UTF-8, as in Latin-1: `text` has U+FFFD in their place, so
+    it is no patch of these.
     """
 
     text: str
@@ -56,6 +57,7 @@ class Diff(Model):
     truncated: bool
     impact: tuple[str, ...] = ()
     running: tuple[CheckId, ...] = ()
+    lossy: tuple[str, ...] = ()
 
 
 class CommitResult(Model):

@@ -10,7 +10,10 @@ from sandbox.models.words import ChangeKind
 
 
 class FileContent(Model):
-    """A file or a range of its lines (1-based, inclusive). `sha256` and `size` are of the whole file."""
+    """A file or a range of its lines (1-based, inclusive). `sha256` and `size` are of the whole file.
+
+    `truncated`: `content` is not all that was asked for; a range that is complete is not truncated.
+    """
 
     path: str
     sha256: Sha256

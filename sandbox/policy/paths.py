@@ -40,7 +40,11 @@ def show_path(raw: bytes) -> str:
 
 
 def path_bytes(text: str) -> bytes:
-    """Convert text to bytes, the inverse of `show_path`. Raises: `unsafe_path` for an unnecessary escape."""
+    """Convert text to bytes, the inverse of `show_path`. Raises: `unsafe_path` for an unnecessary escape;
+    `invalid_input` for what is not text.
+    """
+    if not isinstance(text, str):
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"A path should be str, not {type(text).__name__}")
     out, position = bytearray(), 0
     try:
         for match in _ESCAPE.finditer(text):
@@ -56,12 +60,16 @@ def path_bytes(text: str) -> bytes:
 
 
 def parse_repo_path(text: str) -> RepoPath:
-    """Validate a path from a caller. Raises: `unsafe_path`, with the name of the rule that refused it."""
+    """Validate a path from a caller. Raises: `unsafe_path`, with the name of the rule that refused it; `invalid_input`
+    for what is not text.
+    """
     raw = path_bytes(text)
     if not raw:
         raise refused_path_error(text, "empty", "a path may not be empty")
     if len(raw) > MAX_PATH_BYTES:
         raise refused_path_error(text[:80] + "...", "length", f"a path has at most {MAX_PATH_BYTES} bytes")
+    if re.match(r"^[A-Za-z]:(?![/\\])", text):
+        raise refused_path_error(text, "drive", "a path does not begin with a letter and a colon, a drive on Windows")
     if text.startswith(("/", "~")) or re.match(r"^[A-Za-z]:", text):
         raise refused_path_error(text, "absolute", "a path is relative to the repository", _suggest(text))
     for component in raw.split(b"/"):

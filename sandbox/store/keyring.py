@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
@@ -23,7 +23,7 @@ class Keyring:
     """The keyring of the session's user. `owner`: id of the home, so that two homes never share an entry."""
 
     owner: str
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
 
     def store(self, host: str, secret: SecretStr) -> None:
         """Store or replace the secret of a host pattern, and read it back. Raises: `auth_failed`."""

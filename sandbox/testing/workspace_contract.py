@@ -15,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Capability, ChangeKind, EntryType, WorkspaceRequest
+from sandbox.workspaces.content_limits import READ_BYTES, WRITE_BYTES
 from sandbox.workspaces.current_workspace import bind_workspace, current_workspace, in_current_workspace
 from sandbox.workspaces.workspace import PRISTINE, Workspace, WorkspaceProvider
 
@@ -181,6 +183,35 @@ class WorkspaceContract:
             with refused(ErrorCode.INVALID_INPUT):
                 workspace.write(path, b"no")
         assert digest(workspace) == before
+
+    def test_takes_the_same_arguments_and_sizes_as_every_kind(self, rig: WorkspaceRig) -> None:
+        workspace: Any = rig.open()
+        before = digest(workspace)
+        paths: tuple[Any, ...] = (5, b"readme.txt", Path("readme.txt"))
+        for act in each_path_operation(workspace).values():
+            for path in paths:
+                with refused(ErrorCode.INVALID_INPUT, what=repr(path)):
+                    act(path)
+        for content in ("text", None, 5, ["text"]):
+            with refused(ErrorCode.INVALID_INPUT, what=repr(content)):
+                workspace.write("readme.txt", content)
+        with refused(ErrorCode.QUOTA_EXCEEDED):
+            workspace.write("readme.txt", bytes(WRITE_BYTES + 1))
+        assert digest(workspace) == before
+        largest = bytes(WRITE_BYTES)
+        workspace.write("largest", largest)
+        assert workspace.read("largest") == largest
+        workspace.write("largest", bytearray(b"small"))
+        workspace.write("largest", memoryview(b"smaller"))
+        assert workspace.read("largest") == b"smaller"
+        if workspace.root is not None:
+            (workspace.root / "large").write_bytes(b"x" * (WRITE_BYTES + 1))
+            assert len(workspace.read("large")) == WRITE_BYTES + 1
+            with (workspace.root / "large").open("r+b") as file:
+                file.truncate(READ_BYTES + 1)
+            with refused(ErrorCode.QUOTA_EXCEEDED):
+                workspace.read("large")
+            (workspace.root / "large").unlink()
 
     def test_removes_only_what_was_named(self, rig: WorkspaceRig) -> None:
         workspace = rig.open()

@@ -21,7 +21,7 @@ from sandbox.lazy_module import LazyModule
 from sandbox.models import Actor, ApprovalScope, ApprovalState
 from sandbox.workbench import usecases as use
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOptions
+from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOptions, choose_options
 from sandbox.workbench.controller.arguments import check_argument_types
 from sandbox.workbench.controller.complete_ids import complete_ids
 from sandbox.workbench.controller.services import Services, Surface, build_services
@@ -411,24 +411,25 @@ class Workbench:
                 if fetch:
                     use.updates.fetch_for_task(self._services, repo_id, f"sandbox task create {repo_id}")
                 made = use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, None, chosen)
-                if chosen.expected_choice is not None:
-                    self._require_approved_choice(made, chosen.expected_choice)
-                return done(made)
+                return done(self._require_approved_choice(made, chosen))
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
                     "The snapshot already determines the base branch",
                     hint="Give either a base branch or a snapshot.",
                 )
-            return done(use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, chosen))
+            made = use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, chosen)
+            return done(self._require_approved_choice(made, chosen))
 
-    def _require_approved_choice(self, made: Task, approved: str) -> None:
+    def _require_approved_choice(self, made: Task, chosen: TaskOptions) -> Task:
         """Only the new task says at which commit it begins. Without the approval none is left."""
-        try:
-            use.chosen_profile.require_approved_choice(self._services, made, approved)
-        except BaseException:
-            use.lifecycle.close_task(self._services, made.id, delete=True, discard=True)
-            raise
+        if chosen.expected_choice is not None:
+            try:
+                use.chosen_profile.require_approved_choice(self._services, made, chosen.expected_choice)
+            except BaseException:
+                use.lifecycle.close_task(self._services, made.id, delete=True, discard=True)
+                raise
+        return made
 
     def create_named_task(
         self,
@@ -450,9 +451,7 @@ class Workbench:
         with use.journaling.record_operation(self._services, None, "create", arguments) as done:
             new = use.hub.NewTask(task_id, url, prompt, base_branch, chosen)
             made = use.hub.create_named_task(self._services, new)
-            if chosen.expected_choice is not None:
-                self._require_approved_choice(made, chosen.expected_choice)
-            return done(made)
+            return done(self._require_approved_choice(made, chosen))
 
     @property
     def instance_id(self) -> str:
@@ -807,7 +806,7 @@ class Workbench:
 
         Raises: `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `verify`.
         """
-        how = options or VerifyOptions()
+        how = choose_options("verify", options)
         question = use.background.Question("verify", task_id, (), asdict(how))
         return use.background.start(
             self._services,
@@ -877,8 +876,9 @@ class Workbench:
         `image_missing`, `policy_violation`, `timeout`; `unsafe_path` for a check's directory; `unsafe_repository`;
         `quota_exceeded`.
         """
+        how = choose_options("verify", options)
         with use.stop.stoppable(self._services.home, task_id, watch or Watch()) as heard:
-            return self._verify(task_id, heard, options or VerifyOptions(), expected_tree)
+            return self._verify(task_id, heard, how, expected_tree)
 
     def explore(
         self,
@@ -959,7 +959,7 @@ class Workbench:
         `expected_tree`: as for `verify`; of a repository always `not_found`, for it has no working state. Raises: as
         `verify`; `invalid_input` for a profile without `[launch]`.
         """
-        how = options or VerifyOptions()
+        how = choose_options("candidate", options)
         if not owner_id.startswith("task-"):
             return home_operations.launch_candidate(
                 self._services.with_runtime(how.runtime), owner_id, watch or Watch(), how, expected_tree
@@ -986,7 +986,7 @@ class Workbench:
 
         Raises: `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `candidate`.
         """
-        how = options or VerifyOptions()
+        how = choose_options("candidate", options)
         question = use.background.Question("candidate", task_id, (), asdict(how))
         return use.background.start(
             self._services,
@@ -1056,9 +1056,9 @@ class Workbench:
         """The main use-case: clone, check out, verify in clean rooms.
 
         Raises: as `clone` and `verify`; `not_found` for an unknown ref, check or profile; `invalid_input` for
-        `include_changes` with a ref, or with a URL that is no directory.
+        `include_changes` with a ref, or with a URL that is no directory, and for options of other requests.
         """
-        how = options or VerifyOptions()
+        how = choose_options("run", options)
         services = self._services.with_runtime(how.runtime)
         return home_operations.run(services, (url, ref), check_ids, profile, watch or Watch(), how)
 
@@ -1071,7 +1071,7 @@ class Workbench:
         `invalid_input` if `good` is not before `bad`, or either is not as it is called; `conflict` if it was
         cancelled; as `run`.
         """
-        how = options or VerifyOptions()
+        how = choose_options("bisect", options)
         services = self._services.with_runtime(how.runtime)
         return home_operations.bisect(services, repo_id, query, watch or Watch(), how)
 
@@ -1412,7 +1412,8 @@ class Workbench:
         with use.journaling.record_operation(
             self._services, task_id, "fork", arguments, names=[wanted.new_id, wanted.snapshot or ""]
         ) as done:
-            return done(use.hub.fork_named_task(self._services, task_id, wanted))
+            made = use.hub.fork_named_task(self._services, task_id, wanted)
+            return done(made if wanted.options is None else self._require_approved_choice(made, wanted.options))
 
     def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:
         """The journal of a task, oldest first, with refused operations. `limit`: only so many of the newest; None: all.

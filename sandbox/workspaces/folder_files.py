@@ -6,6 +6,7 @@ special files, hard links of files from outside) is not listed.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import NO_SUCH_FILE, WorktreeFiles
 from sandbox.models import EntryType, WorkspaceEntry
 from sandbox.policy.paths import LISTED_PATH_HINT, RepoPath, parse_repo_path, path_bytes, refused_path_error, show_path
+from sandbox.workspaces.content_limits import READ_BYTES
 
 _TYPES = {
     EntryKind.FILE: EntryType.FILE,
@@ -28,7 +30,13 @@ def read_file(files: WorktreeFiles, path: RepoPath) -> bytes:
     """Raises: `not_found`, `invalid_input` for a directory, `unsafe_path` for a link, `quota_exceeded`."""
     if files.kind(path) is EntryKind.DIRECTORY:
         raise is_directory_error(path, "read as a file")
-    return files.read(path)
+    return files.read(path, READ_BYTES)
+
+
+def is_executable(files: WorktreeFiles, path: RepoPath) -> bool:
+    """Whether the owner may execute a file; it is not read. Raises: `not_found`, `unsafe_path`."""
+    with files.open_chunks(path) as (info, _):
+        return bool(info.st_mode & stat.S_IXUSR)
 
 
 def require_place_for_file(files: WorktreeFiles, path: RepoPath) -> EntryKind | None:

@@ -14,6 +14,7 @@ from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Capability, Change, WorkspaceEntry, WorkspaceKind
 from sandbox.policy.paths import RESERVED_PREFIX, RepoPath, parse_repo_path, path_bytes, refused_path_error
 from sandbox.workspaces import folder_files
+from sandbox.workspaces.content_limits import require_content
 
 
 class Folder(Protocol):
@@ -73,7 +74,7 @@ class OwnFolder:
         with self.lock(), self.open() as files:
             before = folder_files.require_place_for_file(files, path)
             if executable is None:
-                executable = before is EntryKind.FILE and files.read_with_mode(path)[1]
+                executable = before is EntryKind.FILE and folder_files.is_executable(files, path)
             files.write(path, content, executable=executable, owner=None)
 
     def remove(self, path: RepoPath) -> None:
@@ -93,9 +94,9 @@ class FolderWorkspace:
 
     id: str
     kind: WorkspaceKind
-    folder: Folder
+    folder: Folder = field(repr=False)
     writable: bool
-    history: History | None = None
+    history: History | None = field(default=None, repr=False)
     own_metadata: Mapping[str, str] = field(default_factory=dict)
     closed: bool = False
 
@@ -122,10 +123,10 @@ class FolderWorkspace:
     def write(self, path: str, content: bytes, *, executable: bool | None = None) -> None:
         """See `Workspace`."""
         self._require_writable()
-        checked = self.folder.parse_writable(path)
+        checked, whole = self.folder.parse_writable(path), require_content(content)
         with self._open() as files:
             folder_files.require_place_for_file(files, checked)
-        self.folder.write(checked, content, executable)
+        self.folder.write(checked, whole, executable)
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
         """See `Workspace`."""
@@ -214,6 +215,6 @@ class FolderWorkspace:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"A workspace of kind {self.kind} has no {capability}",
-                hint="The kinds worktree and clone have one.",
+                hint="The kinds worktree, clone and tree have one.",
             )
         return self.history

@@ -13,6 +13,7 @@ from sandbox.git.entries import RawChange
 from sandbox.git.trees.tree_value import TreeEntryInfo, TreeValue
 from sandbox.models import Capability, Change, ChangeKind, EntryType, WorkspaceEntry, WorkspaceKind
 from sandbox.policy.paths import parse_repo_path, show_path
+from sandbox.workspaces.content_limits import READ_BYTES, require_content
 
 _TYPES = {
     0o100644: EntryType.FILE,
@@ -82,10 +83,10 @@ class TreeWorkspace:
     """
 
     id: str
-    state: TreeState
+    state: TreeState = field(repr=False)
     writable: bool = True
-    keeper: TreeKeeper = UNKEPT
-    parse_writable: Callable[[str], str] = parse_repo_path
+    keeper: TreeKeeper = field(default=UNKEPT, repr=False)
+    parse_writable: Callable[[str], str] = field(default=parse_repo_path, repr=False)
     own_metadata: Mapping[str, str] = field(default_factory=dict)
     closed: bool = False
 
@@ -106,11 +107,11 @@ class TreeWorkspace:
 
     def read(self, path: str) -> bytes:
         """See `Workspace`."""
-        return self.value.read(path)
+        return self.value.read(path, READ_BYTES)
 
     def write(self, path: str, content: bytes, *, executable: bool | None = None) -> None:
         """See `Workspace`."""
-        self._change(path, lambda value: value.write(path, content, executable=executable))
+        self._change(path, lambda value: value.write(path, require_content(content), executable=executable))
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
         """See `Workspace`."""

@@ -48,10 +48,13 @@ class Workspace(Protocol):
     def capabilities(self) -> frozenset[Capability]: ...
 
     def read(self, path: str) -> bytes:
-        """Whole content of a file. Raises: also `quota_exceeded` for one that is too large."""
+        """Whole content of a file. Raises: also `quota_exceeded` for one over 64 MiB (`READ_BYTES`)."""
 
     def write(self, path: str, content: bytes, *, executable: bool | None = None) -> None:
-        """Create or replace a file; missing directories are created. `executable`: None keeps it; a new file is not."""
+        """Create or replace a file; missing directories are created. `executable`: None keeps it; a new file is not.
+
+        Raises: also `quota_exceeded` for more than 10 MiB (`WRITE_BYTES`); `invalid_input` for text.
+        """
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
         """Delete a file or link, or with `recursive` a directory; and directories above it that are empty then."""

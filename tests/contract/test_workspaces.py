@@ -91,6 +91,24 @@ def test_an_unknown_kind_names_the_known_ones(workbench: Workbench) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["worktree", "clone", "tree"])
+def test_the_error_of_a_dirty_release_names_what_a_workspace_can(rigs: Rigs, kind: str) -> None:
+    rig = rigs(kind)
+    workspace = rig.acquire()
+    workspace.write("new", b"work")
+    with pytest.raises(SandboxError) as caught:
+        rig.provider.release(workspace.id)
+    assert caught.value.code is ErrorCode.DIRTY_WORKSPACE
+    assert "pristine" in caught.value.hint
+    assert "Repeat with --discard" not in caught.value.hint
+
+
+def test_a_kind_without_a_diff_names_those_that_have_one(rigs: Rigs) -> None:
+    with pytest.raises(SandboxError, match="has no diff") as caught:
+        rigs("ephemeral").acquire().diff()
+    assert caught.value.hint == "The kinds worktree, clone and tree have one."
+
+
 class OtherWorkspaces(LocalWorkspaces):
     """A provider of another package, which names it as an entry point."""
 

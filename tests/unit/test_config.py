@@ -98,6 +98,26 @@ def test_a_wrong_variable_is_named_and_not_the_file(tmp_path: Path, variable: st
     assert caught.value.details == f"Set by {variable}"
 
 
+@pytest.mark.parametrize(
+    "settings", [{"zz": {"a": 1}}, {"engine": 5}, {"engine": {"timeout_s": "soon"}}, {"container": {"parallel": "x"}}]
+)
+def test_a_wrong_setting_of_a_call_names_no_file(tmp_path: Path, settings: dict[str, object]) -> None:
+    """Also beside a file and a variable, which it overrides."""
+    for home, environ in (
+        (tmp_path, {}),
+        (config(tmp_path, "[engine]\nhost = ''\n"), {"SANDBOX_ENGINE_TIMEOUT_S": "7"}),
+    ):
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            load_settings(home, environ, settings)
+        assert caught.value.details == "Set by the settings of this call"
+
+
+def test_a_wrong_key_of_the_file_is_not_of_the_call(tmp_path: Path) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(config(tmp_path, "[engine]\ntimeout_s = 0\n"), {}, {"engine": {"host": "x"}})
+    assert caught.value.details == f"Set by {tmp_path / 'config.toml'}"
+
+
 def test_a_wrong_key_of_the_file_names_the_file_beside_variables(tmp_path: Path) -> None:
     with refused(ErrorCode.INVALID_INPUT) as caught:
         load_settings(config(tmp_path, "[engine]\ntimeout_s = 0\n"), {"SANDBOX_ENGINE_HOST": "x"})

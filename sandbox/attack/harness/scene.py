@@ -41,7 +41,7 @@ class Scene:
 
     root: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: Mapping[str, bytes] = field(default_factory=lambda: FILES)
     git_program: str = "git"  # for the controls; the product finds git by the same settings
     policies: Path | None = None  # of the operator, as in `$SANDBOX_HOME/policies`

@@ -44,7 +44,7 @@ class AttackRun:
     """One run. As a context manager it removes all it made: containers, mounts, the scratch directory."""
 
     settings: Settings
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     policies: Path | None = None  # of the user's home
     scratch: ScratchDirectory = field(default_factory=ScratchDirectory)
 

@@ -7,7 +7,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.attack.harness.entry import AttackEntry
@@ -33,7 +33,7 @@ class Start:
     """How a client starts the server of a snippet."""
 
     argv: tuple[str, ...]
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(repr=False)
 
 
 def plant(scene: Scene) -> None:

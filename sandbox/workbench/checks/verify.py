@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.log import read_author_and_subject
 from sandbox.git.process import Git
@@ -69,14 +68,8 @@ def verify(
 
     With `options.against` the same checks run on that tree, too, and both are compared. `expected_tree`: the working
     state that was approved. Raises: `not_found`; `conflict` for another one, or a closed task; `invalid_input` for
-    `include_changes`, and for what `against` names; as `order_checks` and `run_in_rooms`.
+    what `against` names; as `order_checks` and `run_in_rooms`.
     """
-    if options.include_changes:
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            "The changes of a task cannot be included: `verify` is about its last commit",
-            hint="Commit them first, or run checks in the task's own worktree.",
-        )
     task = find_task(services.home, task_id)
     lifecycle.require_approved_task(services, task, expected_tree)
     _, git = services.repositories.open(task.repo_id)

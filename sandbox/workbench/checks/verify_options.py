@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
+from typing import Literal
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -13,7 +15,8 @@ MOST_SEED = 99_999 - MOST_ROUNDS
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """`cache`: use cached verdicts; false: run every check and replace the cached verdicts.
+    """`cache`: use cached verdicts; false: run every check and replace the cached verdicts. An option that a request
+    does not take is `invalid_input`.
 
     `jobs`: number of check chains that run in parallel, each in its own room. `keep_going`: after a failure, also run
     the checks that do not require the failed one. `runtime`: engine runtime, instead of the profile's and the
@@ -52,6 +55,39 @@ class VerifyOptions:
             raise SandboxError(ErrorCode.INVALID_INPUT, f"A seed is 0 to {MOST_SEED}, not {self.shuffle}")
         if self.jobs < 1:
             raise SandboxError(ErrorCode.INVALID_INPUT, f"jobs must be at least 1, not {self.jobs}")
+
+
+RoomRequest = Literal["run", "verify", "candidate", "bisect"]
+
+_ALL = frozenset({"cache", "jobs", "runtime", "refresh", "from_scratch"})
+_TAKEN: Mapping[RoomRequest, frozenset[str]] = {
+    "run": _ALL | {"keep_going", "include_changes", "lfs", "projects", "subpath", "named_folder", "changed_since"},
+    "verify": _ALL | {"keep_going", "against", "repeat", "shuffle"},
+    "candidate": _ALL | {"keep_going"},
+    "bisect": _ALL,
+}
+"""The options that each request takes. Another one would be ignored, and the verdict answer another question."""
+
+_HINTS = {
+    "include_changes": "`run` on a local directory takes it. Commit the changes of a task first, or run checks in its "
+    "own worktree.",
+    "projects": "`run` takes it; the settings of the repository hold for its tasks: `set_repository`.",
+    "subpath": "`run` takes it; the settings of the repository hold for its tasks: `set_repository`.",
+    "lfs": "`run` takes it; the settings of the repository hold for its tasks: `set_repository`.",
+}
+
+
+def choose_options(request: RoomRequest, options: VerifyOptions | None) -> VerifyOptions:
+    """The options of a request. Raises: `invalid_input` for one that the request does not take."""
+    chosen = options or VerifyOptions()
+    defaults = {field.name: field.default for field in fields(VerifyOptions)}
+    given = [name for name, default in defaults.items() if getattr(chosen, name) != default]
+    for name in given:
+        if name not in _TAKEN[request]:
+            others = " and ".join(f"`{other}`" for other, taken in _TAKEN.items() if name in taken)
+            hint = _HINTS.get(name, f"{others} take{'' if ' and ' in others else 's'} it.")
+            raise SandboxError(ErrorCode.INVALID_INPUT, f"`{request}` does not take the option `{name}`", hint=hint)
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class CredentialStore:
     """The credentials of a home, as its controller finds them."""
 
     home: Home
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     once_lock: threading.RLock = field(default_factory=threading.RLock)  # see `Once`
 
     @Once

@@ -50,7 +50,7 @@ class RemoteConnector:
 
     home: Home
     settings: Settings
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     credentials: CredentialStore
     allow_file: bool
     transfers: TransferCallbacks
@@ -152,6 +152,8 @@ class RemoteConnector:
         try:
             return action(access)
         except SandboxError as error:
+            if error.code is ErrorCode.AUTH_FAILED and remote.protocol == "http":
+                raise _unencrypted_error(error) from error
             known = access.credential is not None and bool(access.credential.secret.get_secret_value())
             if error.code is not ErrorCode.AUTH_FAILED or remote.protocol != "https" or known:
                 raise
@@ -179,3 +181,12 @@ class RemoteConnector:
         if found is None:
             return None
         return found.model_copy(update={"ca_file": configured.ca_file if configured else None})
+
+
+def _unencrypted_error(error: SandboxError) -> SandboxError:
+    return SandboxError(
+        ErrorCode.AUTH_FAILED,
+        "The remote refused us, and no credential is sent over http",
+        details=error.details,
+        hint="A credential never goes over the network without encryption: use an https:// or ssh:// URL.",
+    )

@@ -73,8 +73,8 @@ class Services:
     """The collaborators of one controller, shared by its threads. The engine is connected at first use."""
 
     home: Home
-    flags: Mapping[str, Any]
-    environ: Mapping[str, str]
+    flags: Mapping[str, Any] = field(repr=False)
+    environ: Mapping[str, str] = field(repr=False)
     allow_file: bool
     surface: Surface
     runtime: str | None = None  # of this call: it takes precedence over the profile's and the settings'

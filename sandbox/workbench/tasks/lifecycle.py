@@ -411,13 +411,23 @@ def _compute_tree(opened: TaskComparison) -> str:
     return compute_tree_id(opened.git, opened.task.head_commit, opened.changes.tree)
 
 
+_DISCARD_HINT = "Repeat with --discard to delete all of it."
+
+
 def close_task(
-    services: Services, task_id: str, *, delete: bool, discard: bool, expected_tree: str | None = None
+    services: Services,
+    task_id: str,
+    *,
+    delete: bool,
+    discard: bool,
+    expected_tree: str | None = None,
+    discard_hint: str = _DISCARD_HINT,
 ) -> Task:
     """End a task; `delete` removes its worktree if it is clean, or with `discard`, and its local branch and refs unless
     commits or snapshots exist only there. Keeps the remote branch and PR.
 
-    `expected_tree`: the working state that was approved. Raises: `conflict` for another one; `dirty_workspace`.
+    `expected_tree`: the working state that was approved. `discard_hint`: how the caller discards, for the error.
+    Raises: `conflict` for another state; `dirty_workspace`.
     """
     task = find_task(services.home, task_id, allow_closed=True)
     with _hold(services, task_id, EDIT_WAIT_S):
@@ -427,7 +437,7 @@ def close_task(
         site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
         require_approved_task(services, task, expected_tree)
         without_files = is_without_files(task, site)
-        require_closable(services, task, delete=delete, discard=discard)
+        require_closable(services, task, delete=delete, discard=discard, discard_hint=discard_hint)
         if delete and without_files:
             tree_tasks.forget_working_tree(services.repositories.open(task.repo_id)[1], task)
         deletes_files = delete and has_worktree(site)
@@ -460,13 +470,15 @@ def is_deleted(services: Services, task: Task) -> bool:
     return task.status is TaskStatus.CLOSED and not has_worktree(site) and not is_without_files(task, site)
 
 
-def require_closable(services: Services, task: Task, *, delete: bool, discard: bool) -> None:
+def require_closable(
+    services: Services, task: Task, *, delete: bool, discard: bool, discard_hint: str = _DISCARD_HINT
+) -> None:
     """Raises: `dirty_workspace` if uncommitted changes, or names that no commit can hold, would be deleted without
     `discard`.
     """
     site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
     if delete and not discard and (has_worktree(site) or is_without_files(task, site)):
-        _require_no_changes(services, task)
+        _require_no_changes(services, task, discard_hint)
 
 
 def find_local_branch(services: Services, task: Task) -> str | None:
@@ -501,12 +513,12 @@ _CLOSED_HINT = (
 )
 
 
-def _require_no_changes(services: Services, task: Task) -> None:
+def _require_no_changes(services: Services, task: Task, discard_hint: str) -> None:
     is_closed = task.status is TaskStatus.CLOSED
     with compare_task(services, task, reads_all=True) as opened:
         require_no_unsaved_work(
             task.id,
             opened.changes,
             save_hint=_CLOSED_HINT.format(task.id) if is_closed else "Commit them.",
-            delete_hint="Repeat with --discard to delete all of it.",
+            delete_hint=discard_hint,
         )

@@ -13,7 +13,7 @@ from sandbox.files.names import EntryKind
 from sandbox.files.tree import sha256_of_chunks
 from sandbox.git import new_commits, objects, refs
 from sandbox.git.blobs import stream_blobs
-from sandbox.git.diff import DiffOutline, TreeDiff, compare_trees, split_renames
+from sandbox.git.diff import DiffOutline, TreeDiff, compare_trees, find_lossy_paths, split_renames
 from sandbox.git.entries import GITLINK, SYMLINK, RawChange, StoredCommit
 from sandbox.git.lfs_pointers import is_pointer, select_lfs_paths
 from sandbox.git.maintenance import store_objects
@@ -130,6 +130,7 @@ def diff_task(services: Services, task_id: str, against: str) -> Diff:
             truncated=not difference.complete,
             impact=impact.describe_changes(services, task, files),
             running=_list_running_checks(services.home, task.id),
+            lossy=tuple(map(show_path, find_lossy_paths(difference))),
         )
 
 

@@ -26,6 +26,11 @@ from sandbox.workspaces.folder_workspace import FolderWorkspace
 from sandbox.workspaces.local_workspaces import describe
 from sandbox.workspaces.workspace import PRISTINE
 
+_RELEASE_HINT = (
+    "No file was deleted. Restore the snapshot `pristine` to drop the changes, then release it again; "
+    "`sandbox task close {} --delete --discard` deletes all of it."
+)
+
 
 @dataclass(frozen=True)
 class TaskFolder:
@@ -175,8 +180,10 @@ class WorktreeWorkspaces:
 
     def _close(self, record: AcquiredWorkspace) -> None:
         if task := self._find_open_task(record):
-            with record_operation(self._services, task.id, "close", {"delete": True, "discard": False}) as done:
-                done(close_task(self._services, task.id, delete=True, discard=False))
+            arguments = {"delete": True, "discard": False}
+            with record_operation(self._services, task.id, "close", arguments) as done:
+                hint = _RELEASE_HINT.format(task.id)
+                done(close_task(self._services, task.id, delete=True, discard=False, discard_hint=hint))
 
     def _find_open_task(self, record: AcquiredWorkspace | None) -> Task | None:
         if record is None:

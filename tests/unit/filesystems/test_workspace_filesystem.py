@@ -19,9 +19,10 @@ from fsspec.tests import abstract
 
 from sandbox.errors import SandboxError
 from sandbox.filesystems.mounted_filesystem import MountedFileSystem, mount_directory
-from sandbox.filesystems.workspace_filesystem import FILE_BYTES, TreeFileSystem
+from sandbox.filesystems.workspace_filesystem import TreeFileSystem
 from sandbox.git.process import Git
 from sandbox.git.trees.tree_value import TreeValue, open_tree
+from sandbox.workspaces.content_limits import WRITE_BYTES
 from sandbox.workspaces.tree_workspace import TreeState, TreeWorkspace
 from tests.unit.conftest import Upstream, initialised
 
@@ -148,7 +149,7 @@ def test_a_transaction_writes_at_its_end_or_not_at_all(tree: TreeFileSystem) -> 
 
 def test_a_file_that_grows_without_end_is_refused(tree: TreeFileSystem) -> None:
     with tree.open("big", "wb") as file:
-        file.seek(FILE_BYTES)
+        file.seek(WRITE_BYTES)
         with pytest.raises(SandboxError):
             file.write(b"1")
 

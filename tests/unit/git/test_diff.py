@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode
 from sandbox.git import diff
-from sandbox.git.diff import DiffLimits, DiffPlan, TreeDiff, compare_trees, cut_at_line_end, plan_diff
+from sandbox.git.diff import DiffLimits, DiffPlan, TreeDiff, compare_trees, cut_at_line_end, find_lossy_paths, plan_diff
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK, RawChange
 from sandbox.git.process import Git
 from tests.unit.conftest import Upstream, refused
@@ -90,6 +90,18 @@ def test_the_text_is_that_of_plain_git(upstream: Upstream) -> None:
     before, after = written(upstream, BASE), written(upstream, {b"a": (REGULAR, b"2"), b"d/one": (REGULAR, b"1\n")})
     oracle = upstream.git("diff-tree", "-r", "-p", "-M", "--full-index", before, after)
     assert compare_trees(Git(upstream.git_dir), before, after).text == oracle
+
+
+def test_files_whose_bytes_are_no_text_are_named(upstream: Upstream) -> None:
+    """Whatever their names are, and with lines that look like the header of another file."""
+    names = [b"plain", b"with space", b"caf\xc3\xa9", b'tab\t"quote\\', b"bell\x07\x7f\xff"]
+    base = {name: (REGULAR, b"latin\xe9\n") for name in [*names, b"untouched"]} | {b"utf8": (REGULAR, b"1\n")}
+    after = {name: (REGULAR, b"LATIN\xe9\rdiff --git a/utf8 b/utf8\n") for name in names}
+    after |= {b"utf8": (REGULAR, "caf\u00e9\n".encode()), b"renamed": (REGULAR, b"latin\xe9\n")}
+    found = compared(upstream, base, after)
+    assert {c.path for c in found.changes} == {*names, b"utf8", b"renamed"}, "void"
+    assert find_lossy_paths(found) == sorted(names), "a rename alone shows no byte of the file"
+    assert find_lossy_paths(compared(upstream, {}, {b"b": (REGULAR, b"\0\xff")})) == [], "it is named only"
 
 
 def test_the_same_tree_costs_nothing(upstream: Upstream) -> None:

@@ -660,6 +660,17 @@ def test_n09_what_a_new_task_fetches_changes_no_approved_choice(desk: Desk) -> N
         create(again.state)
 
 
+def test_an_approved_choice_also_holds_for_a_task_that_continues_from_a_snapshot(desk: Desk) -> None:
+    write_profile(desk, "loose", lint="true")
+    kept = desk.workbench.snapshot(desk.task.id)
+    with open_again(desk) as workbench:
+        before = workbench.tasks()
+        options = TaskOptions(profile="loose", expected_choice="0" * 64)
+        with refused(ErrorCode.CONFLICT):
+            workbench.create_task(desk.repo_id, "p", from_snapshot=kept.id, options=options)
+        assert [t.status for t in workbench.tasks() if t not in before] == [TaskStatus.CLOSED]
+
+
 def test_a_call_about_no_task_is_approved_once_only(desk: Desk) -> None:
     call = desk.workbench.approval_call("space_repo_clone", {"url": "https://example.com/a/b"})
     asked = desk.workbench.request_approval(call)

@@ -126,6 +126,19 @@ def test_a_refused_action_runs_once_if_there_is_no_other_secret(
     assert len(secrets) == 1
 
 
+@pytest.mark.parametrize("entries", [entry("git.example.com", "stored"), ""], ids=["stored secret", "none"])
+def test_a_refusal_over_http_says_that_no_credential_is_sent(
+    connect: Callable[..., RemoteConnector], entries: str
+) -> None:
+    remotes, secrets = connect(entries, helper="of-the-helper", settings={"allow_http": True}), list[str]()
+    with pytest.raises(SandboxError) as found:
+        remotes.run_with_access(remotes.parse(URL.replace("https", "http")), refuse_once(secrets))
+    assert found.value.code is ErrorCode.AUTH_FAILED
+    assert "no credential is sent over http" in found.value.brief
+    assert "Store a credential" not in found.value.hint
+    assert len(secrets) == 1
+
+
 def test_the_forge_of_an_ssh_remote_gets_the_credential_for_https(connect: Callable[..., RemoteConnector]) -> None:
     remotes = connect(entry("git.example.com", "stored"))
     found = remotes.find_forge_credential(remotes.parse("ssh://git@git.example.com:2222/o/n"))

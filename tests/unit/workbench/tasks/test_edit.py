@@ -331,6 +331,36 @@ def test_a_path_that_never_was_is_not_found_and_says_which_is_meant(work: Work) 
     assert not (work.root / "f.tx").exists()
 
 
+def test_what_cannot_create_a_file_does_not_say_how(work: Work) -> None:
+    acts: tuple[Callable[[str], object], ...] = (
+        lambda path: work.workbench.delete_file(work.task_id, path, sha(F)),
+        lambda path: work.workbench.rename_file(work.task_id, path, "new", sha(F)),
+    )
+    for act in acts:
+        with refused(ErrorCode.NOT_FOUND) as caught:
+            act("f.tx")
+        assert (caught.value.hint, "f.txt" in caught.value.details) == ("Use a path as listed.", True)
+    (work.root / "f.txt").unlink()
+    for act in acts:
+        with refused(ErrorCode.STALE_HASH) as caught:
+            act("f.txt")
+        assert (caught.value.hint, caught.value.reason) == ("Use a path as listed.", "deleted")
+
+
+def test_what_is_no_hash_is_invalid_and_not_stale(work: Work) -> None:
+    """As over MCP. The current hash without its prefix was answered with itself, as another version."""
+    bare = sha(F).removeprefix("sha256:")
+    for act in (
+        lambda: work.workbench.edit_file(work.task_id, "f.txt", "one", "two", bare),
+        lambda: work.workbench.write_file(work.task_id, "f.txt", "x", bare),
+        lambda: work.workbench.delete_file(work.task_id, "f.txt", bare),
+        lambda: work.workbench.rename_file(work.task_id, "f.txt", "new", bare),
+    ):
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            act()
+        assert "`sha256:` and 64 hexadecimal digits" in caught.value.hint
+
+
 def test_a_file_that_a_guest_removed_is_told_apart_from_one_that_never_was(work: Work) -> None:
     (work.root / "f.txt").unlink()
     with refused(ErrorCode.STALE_HASH) as caught:

@@ -56,10 +56,10 @@ def shown(content: FileContent) -> tuple[str, int | None, int | None, int | None
     [
         (None, None, ("one\ntwo\nthree", 1, 3, 3, False)),
         (1, 3, ("one\ntwo\nthree", 1, 3, 3, False)),
-        (2, 2, ("two\n", 2, 2, 3, True)),
-        (2, None, ("two\nthree", 2, 3, 3, True)),
-        (None, 1, ("one\n", 1, 1, 3, True)),
-        (3, 100, ("three", 3, 3, 3, True)),
+        (2, 2, ("two\n", 2, 2, 3, False)),
+        (2, None, ("two\nthree", 2, 3, 3, False)),
+        (None, 1, ("one\n", 1, 1, 3, False)),
+        (3, 100, ("three", 3, 3, 3, False)),
     ],
 )
 def test_a_range_of_lines(bench: Bench, start: int | None, end: int | None, expected: tuple[object, ...]) -> None:

@@ -278,3 +278,18 @@ def test_the_shipped_policy_is_in_lower_case() -> None:
     words = [*policy.names, *policy.suffixes, *policy.folders]
     assert words == [word.lower() for word in words]
     assert CommitPolicy().find_suspicion(AddedFile("x.o", 4, ELF), 10_000) is None
+
+
+def test_a_diff_says_of_which_files_it_is_no_patch(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control: without them `git apply` takes it."""
+    desk.write("f", "one\ncaf\u00e9\n".encode())
+    plain = desk.workbench.diff(desk.task.id)
+    assert plain.lossy == ()
+    patch = desk.home / "patch"
+    patch.write_text(plain.text)
+    desk.upstream.git("apply", "--check", str(patch))
+    desk.write("latin.txt", b"caf\xe9\n")
+    found = desk.workbench.diff(desk.task.id)
+    assert (found.lossy, found.truncated) == (("latin.txt",), False)
+    assert main(["diff", desk.task.id, "--home", str(desk.home)]) == 0
+    assert "note: not UTF-8, so this is no patch of it: latin.txt" in capsys.readouterr().err
