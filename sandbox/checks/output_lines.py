@@ -29,9 +29,14 @@ class ReadingTime:
         self._ends_at = time.thread_time() + seconds
         self.is_over = False
 
+    @property
+    def left_s(self) -> float:
+        """What is left of it, in seconds; 0 or less for none."""
+        return self._ends_at - time.thread_time()
+
     def look(self) -> bool:
         """Whether the time is over. Call it before what is to be read next."""
-        self.is_over = time.thread_time() > self._ends_at
+        self.is_over = self.left_s < 0
         return self.is_over
 
     def limit(self, lines: Iterable[str]) -> Iterator[str]:
