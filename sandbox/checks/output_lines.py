@@ -15,8 +15,8 @@ from sandbox.text import neutralise
 
 LINE_BYTES = 4096
 READING_S = 30.0
-"""Processor time for one output, or the reports of one run: 200 MB of what runners of tests print took 6 to 23 s, 20 MB
-up to 2.3 s, and 20 MB of the slowest reports 15 s.
+"""Processor time for one output, the reports of one run, or the programs of one release: 200 MB of what runners of
+tests print took 6 to 23 s, 20 MB up to 2.3 s, and 20 MB of the slowest reports 15 s.
 """
 
 _BETWEEN_LOOKS = 16  # lines: to ask for the time takes as long as to read a short one
