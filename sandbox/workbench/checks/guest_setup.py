@@ -99,7 +99,7 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
         digest,
         runtime,
         services=companions,
-        added=choose_added_files(services, profile),
+        added=choose_added_files(services, profile.submodule_urls, lfs=profile.lfs),
         supervisor_digest=supervisor,
         first_ids=(0, 0) if services.policies.pristine_owner else find_first_ids(services, None),
     )

@@ -75,10 +75,9 @@ class AddedFiles:
     submodules_with_lfs: tuple[str, ...] = ()
 
 
-def choose_added_files(services: Services, profile: Profile) -> AddedFiles:
-    """What rooms for the checks of a profile hold in addition to the files of their tree."""
-    urls = profile.submodule_urls
-    return AddedFiles(urls, profile.lfs, _find_remotes_with_lfs(services, urls))
+def choose_added_files(services: Services, submodules: tuple[str, ...], *, lfs: bool) -> AddedFiles:
+    """What checkouts hold in addition to the files of their tree, with these settings of their repository."""
+    return AddedFiles(submodules, lfs, _find_remotes_with_lfs(services, submodules))
 
 
 def _find_remotes_with_lfs(services: Services, urls: Sequence[str]) -> tuple[str, ...]:

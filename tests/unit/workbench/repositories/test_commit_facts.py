@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.models import ChosenSettings
 from sandbox.workbench import Workbench
-from sandbox.workbench.repositories import commit_facts
+from sandbox.workbench.repositories import commit_facts, repository_settings
 from tests.unit.conftest import Upstream
 
 PROFILE = 'label = "x"\nimage = "base"\npriority = 99\nartifacts = [{artifacts}]\n[[detect.any]]\nfile = "{marker}"\n'
@@ -105,7 +105,7 @@ def test_s206_a_profile_is_of_one_reading_of_the_settings(
     upstream.write("pyproject.toml", b"[project]\nname = 'a'\nversion = '1'\n")
     upstream.write("deep/er/go.mod", b"module a\n")
     upstream.commit()
-    read = commit_facts.read_settings
+    read = repository_settings.read_settings
     with Workbench(tmp_path / "home", environ={"PATH": "/usr/bin:/bin"}, allow_file=True) as workbench:
         repo_id = workbench.clone(str(upstream.root)).repository.id
         services = workbench._services

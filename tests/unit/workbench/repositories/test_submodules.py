@@ -12,6 +12,7 @@ from sandbox.errors import ErrorCode
 from sandbox.models import RemarkKind, SyncState
 from sandbox.workbench import Workbench
 from sandbox.workbench.repositories.repository_settings import AddedFiles
+from sandbox.workbench.tasks.spare_tasks import digest_purpose
 from sandbox.workbench.tasks.worktrees import clean_room
 from tests.unit.conftest import Upstream, add_submodule, initialised, refused
 from tests.unit.desk import on_disk
@@ -160,3 +161,18 @@ def test_s206_a_room_holds_what_its_key_says_whatever_the_settings_say_now(
             with clean_room(services, repo_id, git, (tree, tree), added) as room:
                 assert (room.root / "ext/lib/lib.c").exists() is bool(added.submodules)
         assert ("ext/lib/lib.c" in files_of(workbench, repo_id)[1]) is not bool(unset)
+
+
+def test_s206_a_spare_task_without_submodules_is_not_taken_over_when_they_are_wanted(
+    workbench: Workbench, project: Upstream
+) -> None:
+    """Nor one with them after they were taken back. Control: the same settings have the same purpose."""
+    repo_id = workbench.clone(str(project.root)).repository.id
+    services, commit = workbench._services, project.oid("HEAD")
+    _, git = services.repositories.open(repo_id)
+    purposes = [digest_purpose(services, git, repo_id, commit)]
+    for values, unset in (({"submodules": True}, ()), ({"lfs": True}, ()), ({}, ("submodules", "lfs"))):
+        workbench.set_repository(repo_id, values, unset=unset)
+        purposes.append(digest_purpose(services, git, repo_id, commit))
+    assert purposes[0] == purposes[-1]
+    assert len(set(purposes)) == 3
