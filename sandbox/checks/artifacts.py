@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sandbox.byte_sizes import format_bytes
 from sandbox.checks.elf_needs import BadProgramError, ProgramNeeds, read_needs
+from sandbox.checks.output_lines import READING_S, ReadingTime
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import WorktreeFiles
@@ -40,8 +41,8 @@ def collect_artifacts(room: Path, rule: ReleaseRule, target: Path) -> CollectedA
     """Copy the artifacts into the empty directory `target`.
 
     Raises: `not_found` for one that the build did not make; `unsafe_path` for a link, a device, a socket or a name that
-    a release cannot have; `quota_exceeded` past the rule's limits, or `_NAME_BYTES`; `policy_violation` for a damaged
-    program.
+    a release cannot have; `quota_exceeded` past the rule's limits, `_NAME_BYTES` or `READING_S`; `policy_violation` for
+    a damaged program.
     """
     files: list[ReleaseFile] = []
     needs = _AllNeeds()
@@ -53,8 +54,7 @@ def collect_artifacts(room: Path, rule: ReleaseRule, target: Path) -> CollectedA
             taken = _copy_file(worktree, path, target, left)
             left -= taken.size
             files.append(taken)
-            if (found := _read_needs(target / taken.path)) is not None:
-                needs.add(found)
+            needs.read(target / taken.path)
     own = {Path(file.path).name for file in files} | needs.sonames
     return CollectedArtifacts(
         files=tuple(files),
@@ -71,9 +71,21 @@ class _AllNeeds:
         self.needed, self.sonames, self.interpreters = set[str](), set[str](), set[str]()
         self.machines = set[tuple[int, int, int]]()
         self._left = _NAME_BYTES
+        self._left_s = READING_S
 
-    def add(self, found: ProgramNeeds) -> None:
-        """Raises: `quota_exceeded` past `_NAME_BYTES`."""
+    def read(self, path: Path) -> None:
+        """Add what one file needs, if it is a program. Raises: `policy_violation` for a damaged one; `quota_exceeded`
+        past `_NAME_BYTES`, or if all took more processor time than `READING_S`.
+        """
+        left = ReadingTime(self._left_s)
+        found = _read_needs(path)
+        self._left_s = left.left_s
+        if left.look():
+            raise _too_much(f"programs that take more than {READING_S:g} s to read")
+        if found is not None:
+            self._add(found)
+
+    def _add(self, found: ProgramNeeds) -> None:
         self.machines.add(found.machine)
         for kept, names in (
             (self.needed, found.needed),

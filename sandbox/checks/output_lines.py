@@ -15,8 +15,8 @@ from sandbox.text import neutralise
 
 LINE_BYTES = 4096
 READING_S = 30.0
-"""Processor time for one output, or the reports of one run: 200 MB of what runners of tests print took 6 to 23 s, 20 MB
-up to 2.3 s, and 20 MB of the slowest reports 15 s.
+"""Processor time for one output, the reports of one run, or the programs of one release: 200 MB of what runners of
+tests print took 6 to 23 s, 20 MB up to 2.3 s, and 20 MB of the slowest reports 15 s.
 """
 
 _BETWEEN_LOOKS = 16  # lines: to ask for the time takes as long as to read a short one
@@ -29,9 +29,14 @@ class ReadingTime:
         self._ends_at = time.thread_time() + seconds
         self.is_over = False
 
+    @property
+    def left_s(self) -> float:
+        """What is left of it, in seconds; 0 or less for none."""
+        return self._ends_at - time.thread_time()
+
     def look(self) -> bool:
         """Whether the time is over. Call it before what is to be read next."""
-        self.is_over = time.thread_time() > self._ends_at
+        self.is_over = self.left_s < 0
         return self.is_over
 
     def limit(self, lines: Iterable[str]) -> Iterator[str]:

@@ -35,7 +35,9 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 NAME_ANNOTATION = "org.opencontainers.image.ref.name"
 CONTAINERD_ANNOTATION = "io.containerd.image.name"
 
-MAX_JSON_BYTES = 4 * 1024**2
+MAX_JSON_BYTES, MAX_ALL_JSON_BYTES = 1024**2, 8 * 1024**2
+MAX_JSON_VALUES, MAX_ALL_JSON_VALUES = 20_000, 100_000
+"""Of one document, and of all. A configuration of ours has 10 KB and 200 values; each may take 300 bytes of memory."""
 MAX_BLOB_BYTES = 8 * 1024**3 - 1  # what eleven octal digits of a tar header can say
 MAX_IMAGES = 64
 MAX_LAYERS = 127  # of one image: the engine's own limit

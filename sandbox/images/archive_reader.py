@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, TypeVar
 
@@ -29,9 +29,12 @@ from sandbox.images.archive_format import (
     LAYER_TYPE,
     LAYOUT,
     LAYOUT_TEXT,
+    MAX_ALL_JSON_BYTES,
+    MAX_ALL_JSON_VALUES,
     MAX_BLOB_BYTES,
     MAX_FILES,
     MAX_JSON_BYTES,
+    MAX_JSON_VALUES,
     NAME_ANNOTATION,
     Descriptor,
     ImageConfiguration,
@@ -93,6 +96,7 @@ class ImageArchiveReader:
         self._file = file
         self._files = _list_files(file)
         self._used = {COMPATIBLE}
+        self._documents = _Documents()
         index = self._read(INDEX)
         self.digest = digest_bytes(index)
         if expected and expected != self.digest:
@@ -104,8 +108,10 @@ class ImageArchiveReader:
             )
         if self._read(LAYOUT) != LAYOUT_TEXT:
             raise _refused("it has no layout that is known")
-        self.images = tuple(self._read_image(entry) for entry in _parse(Index, index).manifests)
-        self._require_each_once()
+        entries = self._documents.parse(Index, self.digest, index).manifests
+        _require_names_once(entries)
+        self.images = tuple(map(self._read_image, entries))
+        self._require_all_used()
         for layer in sorted({layer for image in self.images for layer in image.layers}):
             self._check_layer(layer)
 
@@ -115,9 +121,9 @@ class ImageArchiveReader:
         return sum(file.size for file in self._files.values())
 
     def _read_image(self, entry: Descriptor) -> ArchivedImage:
-        tag = entry.annotations.get(NAME_ANNOTATION, "")
-        manifest = _parse(ImageManifest, self._read_blob(entry))
-        config = _parse(ImageConfiguration, self._read_blob(manifest.config))
+        tag = _name_of(entry)
+        manifest = self._documents.parse(ImageManifest, entry.digest, self._read_blob(entry))
+        config = self._documents.parse(ImageConfiguration, manifest.config.digest, self._read_blob(manifest.config))
         size = sum(layer.size for layer in manifest.layers)
         image = ArchivedImage(tag, entry, manifest.config.digest, config, size)
         if not is_our_name(tag, config.labels):
@@ -130,10 +136,7 @@ class ImageArchiveReader:
             self._find(blob_path(layer.digest), layer.size)
         return image
 
-    def _require_each_once(self) -> None:
-        tags = [image.tag for image in self.images]
-        if len(set(tags)) != len(tags):
-            raise _refused("two images have the same name")
+    def _require_all_used(self) -> None:
         if unused := sorted(self._files.keys() - self._used):
             raise _refused(f"it contains {unused[0]!r}, which no image of it uses")
 
@@ -193,6 +196,46 @@ class ImageArchiveReader:
         yield from format_file(INDEX, to_json({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": unnamed}))
         yield from format_file(COMPATIBLE, to_json(compatible))
         yield bytes(2 * BLOCK)
+
+
+class _Documents:
+    """The JSON documents of an archive. What an engine wrote is small, but three bytes of JSON may take 300 of memory.
+    So values are counted before they are parsed, in each document and in all, and a document is parsed once, however
+    many images name it.
+    """
+
+    def __init__(self) -> None:
+        self._parsed: dict[tuple[type[BaseModel], str], BaseModel] = {}
+        self._bytes, self._values = 0, 0
+
+    def parse(self, shape: type[DocumentT], digest: str, content: bytes) -> DocumentT:
+        """Raises: `invalid_input` past a limit, or for a document of another shape."""
+        found = self._parsed.get((shape, digest))
+        if not isinstance(found, shape):
+            self._count(digest, content)
+            found = self._parsed[shape, digest] = _parse(shape, content)
+        return found
+
+    def _count(self, digest: str, content: bytes) -> None:
+        """A value, or the key before it, follows one of three bytes. Commas in texts count, too."""
+        values = 1 + sum(map(content.count, (b",", b"[", b"{")))
+        self._bytes += len(content)
+        self._values += values
+        if values > MAX_JSON_VALUES or self._values > MAX_ALL_JSON_VALUES:
+            raise _refused(
+                f"{digest} has more values than {MAX_JSON_VALUES}, or all together more than {MAX_ALL_JSON_VALUES}"
+            )
+        if self._bytes > MAX_ALL_JSON_BYTES:
+            raise _refused(f"its documents are larger than {MAX_ALL_JSON_BYTES} bytes")
+
+
+def _name_of(entry: Descriptor) -> str:
+    return entry.annotations.get(NAME_ANNOTATION, "")
+
+
+def _require_names_once(entries: Sequence[Descriptor]) -> None:
+    if len(set(map(_name_of, entries))) != len(entries):
+        raise _refused("two images have the same name")
 
 
 def _list_files(file: IO[bytes]) -> dict[str, _File]:

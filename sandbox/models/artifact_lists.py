@@ -19,7 +19,8 @@ class Artifact(Model):
 
 class RefusedArtifact(Model):
     """A name that matches and was not collected. `reason`: special, too-large, too-many, unsafe-name, unreadable, or
-    disk where the home had no room for it.
+    disk where the home had no room for it. A coverage file may be kept and not counted: unreadable, no-coverage, or
+    too-slow where those of the run took more processor time than they may.
     """
 
     path: str

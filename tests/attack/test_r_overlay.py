@@ -34,6 +34,7 @@ from sandbox.git.process import Git
 from sandbox.models import ChangeKind, SearchQuery
 from sandbox.policy.paths import RepoPath
 from sandbox.workbench.controller.services import build_services
+from sandbox.workbench.repositories.repository_settings import AddedFiles
 from sandbox.workbench.tasks import lifecycle
 from sandbox.workbench.tasks.worktrees import clean_room
 from tests.attack.arena import RACE_S, Arena, refused
@@ -295,7 +296,7 @@ def test_r_a_room_holds_the_committed_tree_to_the_byte(layout: str, make_arena: 
     services = build_services(arena.home, arena.build_environment(), allow_file=True)
     near = arena.require_git("rev-parse", f"{base}^{{tree}}", cwd=arena.root, git_dir=arena.cache)
     for from_what in (near, "0" * 40):
-        with clean_room(services, arena.repo_id, git, (committed, from_what)) as room:
+        with clean_room(services, arena.repo_id, git, (committed, from_what), AddedFiles()) as room:
             found = laid_out(room.root)
             assert is_mount_point(room.root), "on a disk of its own"
         assert found.pop(".git")[1].startswith(b"gitdir: /nonexistent/")

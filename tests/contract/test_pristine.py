@@ -15,6 +15,7 @@ from sandbox.files.mount_points import unmount_below
 from sandbox.files.overlay_mounts import find_overlay_obstacle, is_mount_point, unmount_overlay
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.services import build_services
+from sandbox.workbench.repositories.repository_settings import AddedFiles
 from sandbox.workbench.tasks.worktrees import clean_room, collect_unused_checkouts, ensure_task_mounted, locate_worktree
 from tests.unit.conftest import Upstream, refused
 
@@ -137,7 +138,7 @@ def test_a_checkout_below_a_clean_room_stays_although_its_task_is_gone(
     (shared,) = pristines(home)
     services = build_services(home, {"PATH": os.environ["PATH"]}, allow_file=True)
     _, git = services.repositories.open(repo_id)
-    with clean_room(services, repo_id, git, (shared.name, shared.name)) as room:
+    with clean_room(services, repo_id, git, (shared.name, shared.name), AddedFiles()) as room:
         workbench.close_task(task.id, delete_worktree=True)
         os.utime(shared, (0, 0))
         assert collect_unused_checkouts(services.home, services.settings, repo_id) == []

@@ -92,10 +92,11 @@ DIE_IN_A_ROOM = """
 import os, signal, sys
 from pathlib import Path
 from sandbox.workbench.controller.services import build_services
+from sandbox.workbench.repositories.repository_settings import AddedFiles
 from sandbox.workbench.tasks.worktrees import clean_room
 parts = build_services(Path(sys.argv[1]), {"PATH": os.environ["PATH"]}, allow_file=True)
 _, git = parts.repositories.open(sys.argv[2])
-with clean_room(parts, sys.argv[2], git, (sys.argv[3], sys.argv[3])) as root:
+with clean_room(parts, sys.argv[2], git, (sys.argv[3], sys.argv[3]), AddedFiles()) as root:
     os.kill(os.getpid(), signal.SIGKILL)
 """
 

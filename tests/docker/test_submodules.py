@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.files.mount_points import unmount_below
-from sandbox.models import Verdict
-from sandbox.workbench import Workbench
+from sandbox.models import Check, CheckRun, Verdict
+from sandbox.workbench import VerifyOptions, Watch, Workbench
 from tests.unit.conftest import Upstream, add_submodule, initialised
 
 MAKEFILE = b"""\
@@ -71,3 +71,52 @@ def test_checks_see_submodules_and_facts_of_the_commit(project: Upstream, tmp_pa
         again = workbench.verify(task.id)  # a room over the checkout of the task's base, submodule included
         assert again.verified, again.runs
         assert {r.cached for r in workbench.run(str(project.root)).runs} == {True}
+
+
+TWO_ROOMS = """
+label = "Two rooms"
+image = "build"
+priority = 90
+[[detect.any]]
+file = "Makefile"
+[[check]]
+id = "first"
+label = "first"
+argv = ["true"]
+[[check]]
+id = "second"
+label = "second"
+argv = ["test", "-f", "lib/lib.c"]
+"""
+
+
+@pytest.mark.usefixtures("build_image")
+def test_s206_submodules_chosen_during_a_verification_are_in_none_of_its_rooms(
+    project: Upstream, tmp_path: Path
+) -> None:
+    """Else a verdict of a room with them answers where they are not wanted. Controls: the second check passes with
+    them, and a verification that begins with them has them in its last room though they are taken back meanwhile.
+    """
+    (tmp_path / "home" / "profiles").mkdir(parents=True)
+    (tmp_path / "home" / "profiles" / "two.toml").write_text(TWO_ROOMS)
+    settings, url = {"remotes": {"allow_file": True}}, str(project.root)
+    with (
+        unmounted(tmp_path),
+        Workbench(tmp_path / "home", environ=os.environ, settings=settings, allow_file=True) as workbench,
+    ):
+        repo_id = workbench.clone(url).repository.id
+
+        def choose(check: Check, run: CheckRun | None) -> None:
+            if check.id == "first" and run is not None:
+                workbench.set_repository(repo_id, {"submodules": True})
+
+        def take_back(check: Check, run: CheckRun | None) -> None:
+            if check.id == "first" and run is not None:
+                workbench.set_repository(repo_id, unset=["submodules"])
+
+        without = workbench.run(url, watch=Watch(announce=choose))
+        assert [run.verdict for run in without.runs] == [Verdict.PASSED, Verdict.FAILED]
+        having = workbench.run(url, watch=Watch(announce=take_back))
+        assert [run.verdict for run in having.runs] == [Verdict.PASSED, Verdict.PASSED]
+        for options in (VerifyOptions(), VerifyOptions(cache=False)):
+            assert not workbench.run(url, options=options).verified

@@ -230,8 +230,7 @@ class _ChainRunner:
         bound = build_bindings(self.services.policies, setup, source.tree, chain)
         trees, shared = (source.tree, source.similar_tree), open_shared_cache(self.services)
         checks = [bound[check.id].check for check in chain]
-        lfs = worktrees.LargeFilesChoice(self.request.profile.lfs, frozenset(setup.submodules_with_lfs))
-        with worktrees.clean_room(self.services, source.repo_id, source.git, trees, checks, lfs) as room:
+        with worktrees.clean_room(self.services, source.repo_id, source.git, trees, setup.added, checks) as room:
 
             def answer(check: Check) -> CheckRun | None:
                 if runs and watch.cancelled():

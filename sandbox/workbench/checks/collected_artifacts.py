@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from posixpath import normpath
 
-from sandbox.checks.coverage import MOST_BYTES, READERS
+from sandbox.checks.coverage import COVERAGE_S, MOST_BYTES, READERS
+from sandbox.checks.output_lines import ReadingTime
 from sandbox.checks.reader_faults import ReaderFaults
 from sandbox.errors import NO_SPACE, ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
@@ -66,6 +67,7 @@ class _ArtifactCollector:
     refused: dict[str, str] = field(default_factory=dict)
     coverage: Coverage | None = None
     kept_bytes: int = 0
+    coverage_s: float = field(default_factory=lambda: COVERAGE_S)  # what is left of it
 
     def collect(self, rule: ArtifactRule, cwd: PurePosixPath) -> None:
         try:
@@ -110,12 +112,15 @@ class _ArtifactCollector:
             self.refused[shown] = reason
 
     def _add_coverage(self, path: RepoPath, kind: str) -> None:
-        content = self.files.read(path, MOST_BYTES)
+        left = ReadingTime(self.coverage_s)
         counts, reason = None, "unreadable"
-        with self.faults.note_errors("a coverage file"):
-            counts, reason = READERS[kind](content), "no-coverage"
+        if not left.look():
+            content = self.files.read(path, MOST_BYTES)
+            with self.faults.note_errors("a coverage file"):
+                counts, reason = READERS[kind](content, left), "no-coverage"
+        self.coverage_s = left.left_s
         if counts is None:
-            self._refuse(str(path), reason)
+            self._refuse(str(path), "too-slow" if left.is_over else reason)
             return
         before = self.coverage
         covered, total = (before.lines_covered, before.lines_total) if before else (0, 0)

@@ -49,7 +49,7 @@ def describe_project(
         id="describe", label="describe", argv=("sh", "-c", step.script), env=dict(step.env), timeout_s=step.timeout_s
     )
     recorder = build_room_recorder(services, setup, repo_id)
-    with clean_room(services, repo_id, git, (tree, tree), [check]) as room:
+    with clean_room(services, repo_id, git, (tree, tree), setup.added, [check]) as room:
         require_mask(room.root, GIT_MASK)
         with new_report_folder(services, room) as (run_id, report):
             account = find_account(services, room.owner)

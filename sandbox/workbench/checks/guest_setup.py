@@ -27,7 +27,7 @@ from sandbox.workbench.controller.profile_images import (
 )
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.repository_settings import find_remotes_with_lfs
+from sandbox.workbench.repositories.repository_settings import AddedFiles, choose_added_files
 
 if TYPE_CHECKING:
     from sandbox.workbench.checks import shared_images
@@ -36,13 +36,14 @@ else:  # for an image that the engine does not have
     image_builds = LazyModule("sandbox.workbench.controller.image_builds")
     shared_images = LazyModule("sandbox.workbench.checks.shared_images")
 
+_NO_ADDED_FILES = AddedFiles()
+
 
 @dataclass(frozen=True)
 class GuestSetup:
     """Image and runtime of a profile's guests, its services, and the layers of dependencies of one tree.
 
-    `submodules`, `lfs`: checkouts hold their files. `submodules_with_lfs`: URLs of remotes of submodules that have
-    files of Git LFS, by their own settings.
+    `added`: what rooms hold in addition to the files of their tree.
     `first_ids`: uid and gid on this host of the guests' 0, if guests have the controller's user.
     `supervisor_digest`: of the image of PID 1, if it has just been looked up.
     `compiler_cache`: how one room uses it.
@@ -57,9 +58,7 @@ class GuestSetup:
     runtime: str
     layers: tuple[GuestLayer, ...] = ()
     services: tuple[ServiceSetup, ...] = ()
-    submodules: bool = False
-    lfs: bool = False
-    submodules_with_lfs: tuple[str, ...] = ()
+    added: AddedFiles = _NO_ADDED_FILES
     without_layers: str = ""
     from_elsewhere: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
@@ -100,9 +99,7 @@ def resolve_guest_setup(services: Services, profile: Profile, building: Building
         digest,
         runtime,
         services=companions,
-        submodules=bool(profile.submodule_urls),
-        lfs=profile.lfs,
-        submodules_with_lfs=find_remotes_with_lfs(services, profile.submodule_urls),
+        added=choose_added_files(services, profile.submodule_urls, lfs=profile.lfs),
         supervisor_digest=supervisor,
         first_ids=(0, 0) if services.policies.pristine_owner else find_first_ids(services, None),
     )

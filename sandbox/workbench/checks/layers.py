@@ -376,18 +376,20 @@ def _find_request(
     inside = [str(host.destination) for host in registries.hosts if host.may_be_internal]  # decides what is reached
     where = [*registries.indexes, *inside]
     context = [VERSION, _identify_rule(rule), setup.image_digest, setup.runtime, PLATFORM, where, tree.repo_id]
-    source = _digest([tree.tree, *context])
+    added = setup.added  # files of the room in which the project is asked; no part of a key where there are none
+    files = [[bool(added.submodules), added.lfs, added.submodules_with_lfs]] if added.submodules or added.lfs else []
+    source = _digest([tree.tree, *context, *files])
     if known := store.find_source(source):
         return known, None
     description = manifests.find_description(tree.git, tree.tree, rule)
     described = describe(description) if description else ""
     request = ""
     if plan := manifests.plan_layer(tree.git, tree.tree, rule, described or ""):
-        files = [
+        written = [
             {name: text.decode() for name, text in part.items()} for part in (plan.fetch_files, plan.install_files)
         ]
         locked = sorted((p.name, p.version, p.hashes) for p in plan.locked)
-        request = _digest([files, locked, *context])
+        request = _digest([written, locked, *context])
     found = LayerSource(request=request, described=described or "")
     if described is not None:  # else it is asked another time
         store.save_source(source, found)

@@ -53,9 +53,9 @@ class CommitListing:
 
 def load_base(home: Home, policies: Policies, repo_id: str, git: Git, commit: str) -> BaseTree:
     """A base commit as its worktrees need it."""
-    facts = load_facts(home, policies, repo_id, git, commit)
-    chosen = complete_settings(home, policies, repo_id, facts, read_settings(home, policies, repo_id))
-    return base_from_facts(policies, facts, chosen)
+    chosen = read_settings(home, policies, repo_id)
+    facts = load_facts(home, policies, repo_id, git, commit, chosen.folders)
+    return base_from_facts(policies, facts, complete_settings(home, policies, repo_id, facts, chosen))
 
 
 def base_from_facts(
@@ -75,8 +75,10 @@ def load_profile(services: Services, repo_id: str, git: Git, commit: str, name: 
 
     `name`: a profile to use instead.
     """
-    facts = load_facts(services.home, services.policies, repo_id, git, commit)
-    return profile_from_facts(services, repo_id, facts, name)
+    chosen = read_settings(services.home, services.policies, repo_id, name)
+    facts = load_facts(services.home, services.policies, repo_id, git, commit, chosen.folders)
+    chosen = complete_settings(services.home, services.policies, repo_id, facts, chosen)
+    return profile_with_settings(services, repo_id, facts, chosen, strict=not name)
 
 
 def profile_from_facts(services: Services, repo_id: str, facts: BaseFacts, name: str | None = None) -> Profile:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.objects import find_tree
 from sandbox.git.process import Git
+from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, ChosenProject, ChosenSettings, FileClass, Limits
 from sandbox.policy.paths import parse_repo_path, path_bytes
@@ -59,7 +60,27 @@ def list_declared_projects(policies: Policies, repo_id: str) -> dict[str, Chosen
     }
 
 
-def find_remotes_with_lfs(services: Services, urls: Sequence[str]) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class AddedFiles:
+    """What checkouts hold in addition to the files of their tree, as the settings said when a command began. Keys of
+    what is made in a room are of this, and the room holds exactly it, also if the settings change meanwhile.
+
+    `submodules`: URLs of the remotes that were chosen; without any, folders of submodules are empty. `lfs`: files of
+    Git LFS and not their pointers. `submodules_with_lfs`: URLs of remotes of submodules that have theirs, by their own
+    settings.
+    """
+
+    submodules: tuple[str, ...] = ()
+    lfs: bool = False
+    submodules_with_lfs: tuple[str, ...] = ()
+
+
+def choose_added_files(services: Services, submodules: tuple[str, ...], *, lfs: bool) -> AddedFiles:
+    """What checkouts hold in addition to the files of their tree, with these settings of their repository."""
+    return AddedFiles(submodules, lfs, _find_remotes_with_lfs(services, submodules))
+
+
+def _find_remotes_with_lfs(services: Services, urls: Sequence[str]) -> tuple[str, ...]:
     """Those of these remotes that have files of Git LFS laid out, by the settings of their repositories."""
     chosen = {(r.hostname, r.owner, r.name) for r in list_repositories(services.home) if r.settings.lfs} if urls else ()
     if not chosen:

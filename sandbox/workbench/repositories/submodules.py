@@ -22,7 +22,7 @@ from sandbox.store.records import find_repository, list_repositories
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import choose_repo_id, fetch_whole_tree, update_cache
 from sandbox.workbench.repositories.lfs import find_large_files
-from sandbox.workbench.repositories.repository_settings import read_settings
+from sandbox.workbench.repositories.repository_settings import AddedFiles, read_settings
 from sandbox.workspaces.added_trees import AddedTree, AddedTrees
 
 MAX_DEPTH = 5
@@ -31,16 +31,17 @@ MAX_SUBMODULES = 200
 
 
 def find_submodules(
-    services: Services, repo_id: str, git: Git, tree: str, with_lfs: Collection[str] | None = None
+    services: Services, repo_id: str, git: Git, tree: str, wanted: AddedFiles | None = None
 ) -> AddedTrees:
     """The trees of the submodules of a tree; none if the repository was not opted in. Fetches commits that are missing.
 
-    `with_lfs`: files of Git LFS are wanted from these URLs; None: as the settings of each say now.
+    `wanted`: from which remotes, and from which of them with files of Git LFS; None: as the settings say now.
 
     Raises: `policy_violation` for a remote that the operator has not seen; `not_found` for a commit that its remote
     does not have; `unsafe_repository`; `invalid_input` for a URL; network errors.
     """
-    allowed = frozenset(read_settings(services.home, services.policies, repo_id).submodules)
+    chosen = read_settings(services.home, services.policies, repo_id) if wanted is None else wanted
+    allowed = frozenset(chosen.submodules)
     if not allowed:
         return ()
 
@@ -54,7 +55,7 @@ def find_submodules(
                 "branch; `sandbox repo show` lists them.",
             )
 
-    search = _Search(services, admit, with_lfs)
+    search = _Search(services, admit, None if wanted is None else wanted.submodules_with_lfs)
     return tuple(search.list_below(find_repository(services.home, repo_id), git, tree))
 
 
@@ -74,8 +75,8 @@ def choose_submodules(services: Services, repository: Repository, git: Git, tree
 
 @dataclass
 class _Search:
-    """One search through submodules. `admit`: called for each remote before it is used; may raise. `with_lfs`: as for
-    `find_submodules`.
+    """One search through submodules. `admit`: called for each remote before it is used; may raise. `with_lfs`: files of
+    Git LFS are wanted from these URLs; None: as the settings of each say now.
     """
 
     services: Services

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -22,6 +23,7 @@ from sandbox.models import Task, TaskStatus
 from sandbox.store.records import find_task, save_task
 from sandbox.version import __version__
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.repository_settings import choose_added_files, read_settings
 from sandbox.workbench.tasks.branch_names import list_branch_refs, name_branch
 from sandbox.workbench.tasks.worktrees import list_checks_at
 
@@ -39,7 +41,7 @@ class WantedTask:
 
 def digest_purpose(services: Services, git: Git, repo_id: str, commit: str) -> str:
     """A digest of what decides how a new task is made: checks with their limits, policies, settings, version."""
-    settings = services.settings
+    settings, chosen = services.settings, read_settings(services.home, services.policies, repo_id)
     parts = (
         __version__,
         services.policies.container.model_dump(mode="json"),
@@ -47,6 +49,7 @@ def digest_purpose(services: Services, git: Git, repo_id: str, commit: str) -> s
         settings.workspaces.model_dump(mode="json"),
         services.policies.pristine_owner,
         [check.model_dump(mode="json") for check in list_checks_at(services, git, repo_id, commit)],
+        asdict(choose_added_files(services, chosen.submodules, lfs=chosen.lfs)),
     )
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -15,7 +15,6 @@ from sandbox.files.checkout import FILE_TIME_NS
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import EMPTY_TREES, list_tree
 from sandbox.git.process import Git
-from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, Task, TaskStatus, WorkspaceKind
 from sandbox.store.home import GIT_MASK, Home
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from sandbox.workbench.controller import disk_space
     from sandbox.workbench.repositories import commit_facts, submodules
     from sandbox.workbench.repositories import lfs as lfs_files
+    from sandbox.workbench.repositories.repository_settings import AddedFiles
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
@@ -117,35 +117,24 @@ def _demand_of_files(git: Git, tree: str, site: WorktreePaths) -> Demand:
     return total
 
 
-@dataclass(frozen=True)
-class LargeFilesChoice:
-    """Whether a room holds the files of Git LFS of its tree, and for which remotes of submodules it holds theirs. It is
-    what the key of its verdicts says, also if the settings change meanwhile.
-    """
-
-    of_tree: bool
-    of_submodules: frozenset[str]
-
-
 @contextmanager
 def clean_room(
     services: Services,
     repo_id: str,
     git: Git,
     trees: tuple[str, str],
+    wanted: AddedFiles,
     checks: Sequence[Check] = (),
-    lfs: LargeFilesChoice | None = None,
 ) -> Iterator[WorktreePaths]:
     """A fresh worktree for these checks that holds the first tree, for a user of its own. It is removed afterwards,
     also after an error.
 
     If the pristine checkout of the second tree exists, it is shared. No pristine checkout is created: the first tree
-    may not be needed again. `lfs`: None: as the settings say.
+    may not be needed again. `wanted`: what the key of what is made in the room says; no setting is read again.
     """
     tree, similar_tree = trees
-    of_tree, of_submodules = (None, None) if lfs is None else (lfs.of_tree, lfs.of_submodules)
-    large = lfs_files.find_large_files(services, repo_id, git, [tree], wanted=of_tree)
-    added = submodules.find_submodules(services, repo_id, git, tree, of_submodules)
+    large = lfs_files.find_large_files(services, repo_id, git, [tree], wanted=wanted.lfs)
+    added = submodules.find_submodules(services, repo_id, git, tree, wanted)
     site = replace(_locate_room(services, repo_id, f"room-{services.presence.new_id()}"), added=added, large=large)
     try:
         if (site.pristines / name_checkout(similar_tree, added, large)).is_dir():

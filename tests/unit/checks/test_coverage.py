@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from pydantic import ValidationError
 
-from sandbox.checks.coverage import read_cobertura, read_lcov
+from sandbox.checks.coverage import MOST_BYTES, read_cobertura, read_lcov
+from sandbox.checks.output_lines import ReadingTime
 from sandbox.models import ArtifactRule, Coverage
 
 COBERTURA = b'<?xml version="1.0" ?><coverage version="7" lines-valid="8" lines-covered="6"><packages/></coverage>'
@@ -46,7 +49,19 @@ def test_cobertura(content: bytes, found: tuple[int, int] | None) -> None:
     ],
 )
 def test_lcov(content: bytes, found: tuple[int, int] | None) -> None:
-    assert read_lcov(content) == found
+    assert read_lcov(content, ReadingTime()) == found
+
+
+def test_s208_the_time_for_an_lcov_file_is_bounded() -> None:
+    """Of one of short lines, which is the slowest. Control: there is time for one of 60 KB."""
+    left = ReadingTime(0.1)
+    began = time.thread_time()
+    assert read_lcov(b"LF:0\n" * (MOST_BYTES // 5), left) is None
+    assert left.is_over
+    assert time.thread_time() - began < 0.4
+    left = ReadingTime()
+    assert read_lcov(b"LF:1\nLH:1\n" * 6_000, left) == (6_000, 6_000)
+    assert not left.is_over
 
 
 def test_percent() -> None:

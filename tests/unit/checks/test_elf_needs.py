@@ -144,3 +144,29 @@ def test_s190_names_of_libraries_are_bounded_in_a_program_and_in_a_release(tmp_p
         (room / "out" / str(number)).write_bytes(elf(strings, list(range(16))))
     with refused(ErrorCode.QUOTA_EXCEEDED):
         artifacts.collect_artifacts(room, ReleaseRule(artifacts=("out",)), target)
+
+
+def test_s208_the_time_for_the_programs_of_a_release_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """120 bytes can say that they have 4,096 segments, all in one place. Control: with time they are taken; what
+    copying takes does not count.
+    """
+    head = struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0, 64, 0, 0, 64, 0, 4096, 0, 0, 0)
+    slow = b"\x7fELF\x02\x01\x01" + bytes(9) + head + struct.pack("<IIQQQQQQ", 1, 0, 0, 0, 0, 0, 0, 0)
+    (tmp_path / "room" / "out").mkdir(parents=True)
+    for number in range(40):
+        (tmp_path / "room" / "out" / f"{number}").write_bytes(slow)
+    rule = ReleaseRule(artifacts=("out/",))
+    (tmp_path / "all").mkdir()
+    assert len(artifacts.collect_artifacts(tmp_path / "room", rule, tmp_path / "all").files) == 40
+    monkeypatch.setattr(artifacts, "READING_S", 0.05)
+    (tmp_path / "few").mkdir()
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+        artifacts.collect_artifacts(tmp_path / "room", rule, tmp_path / "few")
+    assert "0.05 s" in caught.value.brief
+    assert len(list((tmp_path / "few" / "out").iterdir())) < 40
+    (tmp_path / "room" / "plain").write_bytes(bytes(100 * 1024**2))
+    (tmp_path / "large").mkdir()
+    plain = rule.model_copy(update={"artifacts": ("plain",)})
+    assert len(artifacts.collect_artifacts(tmp_path / "room", plain, tmp_path / "large").files) == 1

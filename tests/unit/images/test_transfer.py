@@ -11,6 +11,7 @@ import resource
 import shutil
 import socket
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -22,10 +23,13 @@ from sandbox.attack.suites.hostile_archives import hide_in_directory, make_compr
 from sandbox.config import ImageSettings
 from sandbox.engine.docker_api import translate_errors
 from sandbox.errors import ErrorCode
-from sandbox.images import ImageBuildContext, build, list_images
+from sandbox.images import ImageBuildContext, archive_reader, build, list_images
 from sandbox.images.archive_format import (
     INDEX,
     LAYER_TYPE,
+    MAX_ALL_JSON_BYTES,
+    MAX_ALL_JSON_VALUES,
+    MAX_JSON_VALUES,
     NAME_ANNOTATION,
     blob_path,
     digest_bytes,
@@ -38,7 +42,7 @@ from sandbox.images.catalogue import tag_of
 from sandbox.images.debian import BOOTSTRAPPED
 from sandbox.images.export import export_images
 from sandbox.images.imports import import_images
-from sandbox.images.lookup import NAME_LABEL
+from sandbox.images.lookup import FOLDER_LABEL, NAME_LABEL
 from sandbox.models import ImageArchive
 from sandbox.store.home import Home
 from sandbox.store.quarantine import QuarantineNotes
@@ -524,6 +528,97 @@ def test_a_tar_file_that_engines_take_for_compressed_data_is_refused(
         assert ("compressed" in caught.value.details, engine.layers) == (True, {})
 
 
+def count_parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The documents that are parsed from here on, by their kind."""
+    parsed, parse = list[str](), archive_reader._parse
+
+    def count(shape: Any, content: bytes) -> Any:
+        parsed.append(shape.__name__)
+        return parse(shape, content)
+
+    monkeypatch.setattr(archive_reader, "_parse", count)
+    return parsed
+
+
+def name_again(tag: Callable[[str], str]) -> Change:
+    """Name the last image of the index once more."""
+
+    def apply(files: dict[str, bytes]) -> None:
+        index = json.loads(files[INDEX])
+        again = json.loads(json.dumps(index["manifests"][-1]))
+        again["annotations"][NAME_ANNOTATION] = tag(again["annotations"][NAME_ANNOTATION])
+        index["manifests"].append(again)
+        files[INDEX] = json.dumps(index).encode()
+
+    return apply
+
+
+def test_s207_names_are_compared_before_any_image_is_read(
+    archive: ImageArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index of a few kilobytes may name one image 64 times. Control: with another name it is read."""
+    for change, read in ((name_again(str), 0), (name_again("{}-another".format), len(archive.images))):
+        with monkeypatch.context() as patch, rewrite(archive.path, change).open("rb") as file:
+            parsed = count_parsed(patch)
+            with refused(ErrorCode.INVALID_INPUT):
+                ImageArchiveReader(file)
+            assert parsed.count("ImageManifest") == read
+
+
+def test_s207_an_image_with_two_names_is_parsed_once(archive: ImageArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: each of the other images is parsed, too."""
+
+    def apply(files: dict[str, bytes]) -> None:
+        with_python(lambda f, m, c: c["config"]["Labels"].update({FOLDER_LABEL: "variant"}))(files)
+        name_again(lambda _: tag_of("python"))(files)
+
+    parsed = count_parsed(monkeypatch)
+    with rewrite(archive.path, apply).open("rb") as file:
+        reader = ImageArchiveReader(file)
+    assert len(reader.images) == len(archive.images) + 1
+    assert reader.images[-1].config is reader.images[-2].config
+    assert Counter(parsed) == {
+        "Index": 1,
+        "ImageManifest": len(archive.images),
+        "ImageConfiguration": len(archive.images),
+    }
+
+
+@pytest.mark.parametrize("value", [[], {}, 0, ""], ids=["lists", "tables", "numbers", "texts"])
+def test_s207_values_of_a_document_are_counted_before_it_is_parsed(
+    archive: ImageArchive, monkeypatch: pytest.MonkeyPatch, value: object
+) -> None:
+    """Three bytes of JSON become a hundred of memory. Control: a half of the values is read."""
+
+    def change(values: int) -> Change:
+        return with_python(lambda f, m, c: c["config"].update(Volumes={"v": [value] * values}))
+
+    images = len(archive.images)
+    for values, read in ((MAX_JSON_VALUES, images - 1), (MAX_JSON_VALUES // 2 - 1000, images)):
+        with monkeypatch.context() as patch, rewrite(archive.path, change(values)).open("rb") as file:
+            parsed = count_parsed(patch)
+            with refused(ErrorCode.INVALID_INPUT) if read < images else nullcontext() as caught:
+                ImageArchiveReader(file)
+            assert caught is None or "values" in caught.value.details
+            assert parsed.count("ImageConfiguration") == read
+
+
+@pytest.mark.parametrize(("limit", "said"), [("MAX_ALL_JSON_VALUES", "values"), ("MAX_ALL_JSON_BYTES", "bytes")])
+def test_s207_all_documents_have_a_limit_together(
+    archive: ImageArchive, monkeypatch: pytest.MonkeyPatch, limit: str, said: str
+) -> None:
+    """Control: the shipped limits are far from what an archive of ours has."""
+    with archive.path.open("rb") as file:
+        ImageArchiveReader(file)
+        most = {"MAX_ALL_JSON_VALUES": MAX_ALL_JSON_VALUES, "MAX_ALL_JSON_BYTES": MAX_ALL_JSON_BYTES}[limit] // 100
+        monkeypatch.setattr(archive_reader, limit, most)
+        ImageArchiveReader(file)
+        monkeypatch.setattr(archive_reader, limit, most // 100)
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            ImageArchiveReader(file)
+    assert said in caught.value.details
+
+
 def rename(tag: str) -> Change:
     def apply(files: dict[str, bytes]) -> None:
         index = json.loads(files[INDEX])
@@ -575,6 +670,7 @@ HOSTILE: dict[str, Change] = {
     "a file of another kind": lambda files: files.update({"etc/passwd": b"x"}),
     "an endless document": nested,
     "no document": lambda files: files.update({INDEX: b"{"}),
+    "an image that is named twice": name_again(str),
     "no images": lambda files: files.update({INDEX: b'{"manifests":[]}'}),
 }
 

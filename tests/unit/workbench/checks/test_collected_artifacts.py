@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 from sandbox.checks import coverage
+from sandbox.checks.output_lines import ReadingTime
 from sandbox.files.names import EntryKind, WalkEntry
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import ArtifactList, ArtifactRule, Check
+from sandbox.store import artifact_store
 from sandbox.store.home import Home
 from sandbox.workbench.checks import collected_artifacts, run
 
@@ -38,12 +41,12 @@ class Room:
         self.workspace = root / "workspace"
         self.workspace.mkdir()
 
-    def collect(self) -> ArtifactList:
+    def collect(self, check: Check = CHECK) -> ArtifactList:
         def admit(_size: int) -> AbstractContextManager[None]:
             return nullcontext()
 
         with WorktreeFiles(self.workspace) as files:
-            return collected_artifacts.collect_artifacts(self.home, OWNER, RUN, CHECK, files, admit)
+            return collected_artifacts.collect_artifacts(self.home, OWNER, RUN, check, files, admit)
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def test_s190_of_names_that_are_refused_only_the_first_are_kept(room: Room, monk
     assert {one.reason for one in found.refused} == {"special"}
 
 
-def _fail(_content: bytes) -> None:
+def _fail(*_arguments: object) -> None:
     raise LookupError("a fault")
 
 
@@ -92,6 +95,41 @@ def test_s189_a_fault_in_a_reader_of_coverage_costs_that_file_alone(
     assert [(one.path, one.reason) for one in found.refused] == [("a.xml", "unreadable")]
     assert [one.path for one in found.artifacts] == ["a.xml"]
     assert "LookupError: a fault" in caplog.text
+
+
+def test_s208_the_coverage_files_of_a_run_share_the_time_that_reading_takes(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are kept. What else a collection does, such as hashing, takes none of it. Control: with time all count."""
+    check = Check(id="t", label="t", argv=("true",), artifacts=(ArtifactRule(path="*.info", coverage="lcov"),))
+    for name in "abc":
+        (room.workspace / f"{name}.info").write_bytes(b"LF:1\nLH:1\n")
+    read, store = coverage.read_lcov, artifact_store.store_content
+
+    def read_slowly(content: bytes, left: ReadingTime) -> tuple[int, int] | None:
+        work(0.2)
+        return read(content, left)
+
+    def store_slowly(home: Home, chunks: Iterable[bytes]) -> tuple[str, int]:
+        work(0.2)
+        return store(home, chunks)
+
+    monkeypatch.setitem(coverage.READERS, "lcov", read_slowly)
+    monkeypatch.setattr(artifact_store, "store_content", store_slowly)
+    for most_s, counted in ((0.3, 1), (3.0, 3)):
+        monkeypatch.setattr(collected_artifacts, "COVERAGE_S", most_s)
+        found = room.collect(check)
+        assert len(found.artifacts) == 3
+        assert found.coverage is not None
+        assert found.coverage.lines_total == counted
+        assert [one.reason for one in found.refused] == ["too-slow"] * (3 - counted)
+
+
+def work(cost_s: float) -> None:
+    """Take processor time."""
+    ends_at = time.thread_time() + cost_s
+    while time.thread_time() < ends_at:
+        pass
 
 
 def test_s189_whatever_artifacts_raise_a_run_keeps_its_verdict(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from sandbox.models import Check, ServiceRule, ServiceSetup
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.verdict_keys import build_bindings
 from sandbox.workbench.controller.policies_in_force import Policies
+from sandbox.workbench.repositories.repository_settings import AddedFiles
 
 CHECK = Check(id="test", label="test", argv=("make", "test"))
 
@@ -49,9 +50,9 @@ def test_a_service_is_part_of_the_keys_of_the_checks_that_get_it(tmp_path: Path)
 
 def test_a_checkout_with_submodules_or_files_of_lfs_has_other_keys(tmp_path: Path) -> None:
     plain = GuestSetup("sha256:" + "1" * 64, "runc")
-    added = replace(plain, submodules=True)
-    with_lfs = [replace(added, submodules_with_lfs=urls) for urls in (("https://h/a/b",), ("https://h/a/c",))]
-    setups = (plain, added, *with_lfs, replace(plain, lfs=True))
+    urls = ("https://h/a/b", "https://h/a/c")
+    choices = (AddedFiles(urls), *(AddedFiles(urls, submodules_with_lfs=(url,)) for url in urls), AddedFiles(lfs=True))
+    setups = (plain, *(replace(plain, added=added) for added in choices))
     keys = {build_bindings(Policies(tmp_path), setup, "2" * 40, [CHECK])["test"].key for setup in setups}
     assert len(keys) == len(setups)
 

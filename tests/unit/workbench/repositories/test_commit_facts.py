@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from sandbox.models import ChosenSettings
 from sandbox.workbench import Workbench
+from sandbox.workbench.repositories import commit_facts, repository_settings
 from tests.unit.conftest import Upstream
 
 PROFILE = 'label = "x"\nimage = "base"\npriority = 99\nartifacts = [{artifacts}]\n[[detect.any]]\nfile = "{marker}"\n'
@@ -92,3 +94,29 @@ def test_d14_rules_come_from_the_base_whatever_the_worktree_or_the_remote_says_l
     place.workbench().commit(place.task.id, "x", allow=["."])
     (place.task.worktree_path / "c.out").write_bytes(b"x")
     assert place.changed() == ["c.out"]
+
+
+def test_s206_a_profile_is_of_one_reading_of_the_settings(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in part of those before a change: facts for its folders, and in part of those after it. Control: the next
+    profile is that of the new folder.
+    """
+    upstream.write("pyproject.toml", b"[project]\nname = 'a'\nversion = '1'\n")
+    upstream.write("deep/er/go.mod", b"module a\n")
+    upstream.commit()
+    read = repository_settings.read_settings
+    with Workbench(tmp_path / "home", environ={"PATH": "/usr/bin:/bin"}, allow_file=True) as workbench:
+        repo_id = workbench.clone(str(upstream.root)).repository.id
+        services = workbench._services
+        _, git = services.repositories.open(repo_id)
+
+        def read_and_change(*arguments: Any) -> ChosenSettings:
+            before = read(*arguments)
+            monkeypatch.setattr(commit_facts, "read_settings", read)
+            workbench.set_repository(repo_id, {"subpath": "deep/er"})
+            return before
+
+        monkeypatch.setattr(commit_facts, "read_settings", read_and_change)
+        profiles = [commit_facts.load_profile(services, repo_id, git, upstream.oid("HEAD")) for _ in range(2)]
+    assert [(profile.name, profile.folder) for profile in profiles] == [("python", ""), ("go", "deep/er")]

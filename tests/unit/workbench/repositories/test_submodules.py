@@ -11,6 +11,9 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.models import RemarkKind, SyncState
 from sandbox.workbench import Workbench
+from sandbox.workbench.repositories.repository_settings import AddedFiles
+from sandbox.workbench.tasks.spare_tasks import digest_purpose
+from sandbox.workbench.tasks.worktrees import clean_room
 from tests.unit.conftest import Upstream, add_submodule, initialised, refused
 from tests.unit.desk import on_disk
 
@@ -140,3 +143,36 @@ def test_a_task_does_not_move_to_other_submodules(workbench: Workbench, project:
     with refused(ErrorCode.CONFLICT) as caught:
         workbench.sync_task(task_id, fetch=True)
     assert caught.value.details.split(", ")[0] == "ext/lib"
+
+
+def test_s206_a_room_holds_what_its_key_says_whatever_the_settings_say_now(
+    workbench: Workbench, project: Upstream
+) -> None:
+    """Control: each of both settings gives the other room, and a new task follows the setting."""
+    repo_id = chosen(workbench, project)
+    services = workbench._services
+    tree = project.git("rev-parse", "HEAD^{tree}").decode().strip()
+    _, git = services.repositories.open(repo_id)
+    wanted = AddedFiles(submodules=workbench.repository(repo_id).settings.submodules)
+    for unset in ((), ("submodules",)):
+        if unset:
+            workbench.set_repository(repo_id, unset=unset)
+        for added in (wanted, AddedFiles()):
+            with clean_room(services, repo_id, git, (tree, tree), added) as room:
+                assert (room.root / "ext/lib/lib.c").exists() is bool(added.submodules)
+        assert ("ext/lib/lib.c" in files_of(workbench, repo_id)[1]) is not bool(unset)
+
+
+def test_s206_a_spare_task_without_submodules_is_not_taken_over_when_they_are_wanted(
+    workbench: Workbench, project: Upstream
+) -> None:
+    """Nor one with them after they were taken back. Control: the same settings have the same purpose."""
+    repo_id = workbench.clone(str(project.root)).repository.id
+    services, commit = workbench._services, project.oid("HEAD")
+    _, git = services.repositories.open(repo_id)
+    purposes = [digest_purpose(services, git, repo_id, commit)]
+    for values, unset in (({"submodules": True}, ()), ({"lfs": True}, ()), ({}, ("submodules", "lfs"))):
+        workbench.set_repository(repo_id, values, unset=unset)
+        purposes.append(digest_purpose(services, git, repo_id, commit))
+    assert purposes[0] == purposes[-1]
+    assert len(set(purposes)) == 3
