@@ -160,8 +160,13 @@ function runNpm (words, env) {
     const argv = ['--require', require.resolve('./node_no_programs.js'), npm, ...words]
     const child = spawn(process.execPath, argv, { cwd: 'project', env, stdio: ['ignore', 'ignore', 'pipe'] })
     let seen = ''
-    child.stderr.on('data', piece => { seen = (seen + piece).slice(-4000) })
-    child.on('close', status => resolve({ status, seen }))
+    let isWhole = true
+    child.stderr.on('data', piece => {
+      seen += piece
+      isWhole = isWhole && seen.length <= 4000
+      seen = seen.slice(-4000)
+    })
+    child.on('close', status => resolve({ status, seen: isWhole ? seen : seen.slice(seen.indexOf('\n') + 1) }))
   })
 }
 
