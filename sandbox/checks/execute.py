@@ -128,7 +128,9 @@ class GuestLayer:
 
 @dataclass(frozen=True)
 class GuestSettings:
-    """The settings of a guest: the same for every check of a profile. `without_layers`: as `GuestSetup`."""
+    """The settings of a guest: the same for every check of a profile. `without_layers`, `missing_packages`: as
+    `GuestSetup`.
+    """
 
     image_digest: str
     runtime: str
@@ -141,6 +143,7 @@ class GuestSettings:
     services: tuple[ServiceSetup, ...] = ()  # of all checks of the profile
     cgroup_parent: str = ""  # of all guests of the host
     without_layers: str = ""
+    missing_packages: tuple[str, ...] = ()
     tenant: str = ""  # "": none
     compiler_cache: CompilerCacheUse = NO_COMPILER_CACHE
 
@@ -323,6 +326,7 @@ class Recorder:
             results_lost=reported.lost,
             failures=list_failures(reported.report),
             phases=tuple(directories.launch.phases) if directories.launch else (),
+            missing_packages=self.guest.missing_packages,
         )
         return self._explain(check, run, directories.workspace, faults)
 

@@ -14,6 +14,7 @@ import click
 from sandbox.byte_sizes import format_bytes
 from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.crash import find_crash
+from sandbox.checks.missing_packages import WITHOUT, describe_missing_packages
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, add_home, note
 from sandbox.cli.progress_line import ProgressClock
@@ -140,6 +141,13 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
         if run.verdict is not Verdict.PASSED:
             _show_failure(run)
             _show_log_command(run, run.task_id or owner_id)
+    for line in describe_missing_packages(runs):
+        click.echo(f"  {one_line(line)}")
+
+
+def qualify(runs: Sequence[CheckRun]) -> str:
+    """What stands behind the word for all runs, such as `verified`: '' if they had the packages of the project."""
+    return f", {WITHOUT}" if any(run.missing_packages for run in runs) else ""
 
 
 def describe_phases(run: CheckRun) -> tuple[str, ...]:

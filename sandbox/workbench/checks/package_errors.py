@@ -15,15 +15,15 @@ MOST_CHARS = 500
 
 _NPM = lazy_pattern(r"npm (?:ERR!|error) ?(?:(?:\d{3}|notarget|ERESOLVE)(?: |$))?")
 _TELLS = (
-    lazy_pattern(r"\s*('\S{1,300}' is not in (?:this|the npm) registry)"),
-    lazy_pattern(r"\s*(The requested resource '\S{1,300}' could not be found)"),
-    lazy_pattern(r"\s*(No matching version found for \S{1,300}?)\.?(?: with a date before .{0,60})?$"),
+    lazy_pattern(r"('\S{1,300}' is not in (?:this|the npm) registry)"),
+    lazy_pattern(r"(The requested resource '\S{1,300}' could not be found)"),
+    lazy_pattern(r"(No matching version found for \S{1,300})"),
     lazy_pattern(r"(error: no matching package named .{1,300} found)$"),
 )
 """Lines that name a package that is not there. The first group is what is shown."""
 _PEERS = "Could not resolve dependency:"
-_CONFLICT = lazy_pattern(r"\s*(?:cause: |[\u251c\u2570]\u2500\u25b6 )(Because .*)")
-_NOISE = lazy_pattern(r"\s*$|\s+at .*[:(]|\s*A complete log of this run|\s+/\S+\.log$")
+_CONFLICT = lazy_pattern(r"(?:cause: |[\u251c\u2570]\u2500\u25b6 )(Because .*)")
+_NOISE = lazy_pattern(r"$|at .{1,300}[:(]|A complete log of this run|/\S{1,300}\.log$")
 _MOST_REASONS = 3
 
 
@@ -31,18 +31,19 @@ def describe_failure(tail: str) -> str:
     """Why it failed, on one line without a full stop: the packages that it names, else its last line; '' for none."""
     lines = [_NPM.sub("", line, count=1) if _NPM.match(line) else line for line in tail.splitlines()]
     reasons = list(dict.fromkeys(_find_reasons(lines)))[:_MOST_REASONS]
-    said = "; ".join(reasons) or next((line.strip() for line in reversed(lines) if not _NOISE.match(line)), "")
+    said = "; ".join(reasons) or next((text for line in reversed(lines) if not _NOISE.match(text := line.strip())), "")
     said = said.rstrip(".")
     return said if len(said) <= MOST_CHARS else f"{said[: MOST_CHARS - 4].rstrip()} ..."
 
 
 def _find_reasons(lines: list[str]) -> Iterator[str]:
     for number, line in enumerate(lines):
-        if found := next(filter(None, (pattern.match(line) for pattern in _TELLS)), None):
-            yield found[1]
-        elif line.strip() == _PEERS:
+        text = line.strip()
+        if found := next(filter(None, (pattern.match(text) for pattern in _TELLS)), None):
+            yield found[1].rstrip(".")
+        elif text == _PEERS:
             yield f"{_PEERS} {''.join(lines[number + 1 : number + 2]).strip()}"
-        elif found := _CONFLICT.match(line):
+        elif found := _CONFLICT.match(text):
             yield " ".join([found[1], *_continue(lines[number + 1 :])]).rstrip(".")
 
 
