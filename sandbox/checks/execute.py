@@ -334,7 +334,7 @@ class Recorder:
         """The run with its cause, and with notes about what of it could not be read."""
         found: Cause | None = Cause(kind=CauseKind.UNKNOWN, sentence=cause.EXIT_STATUS_ONLY)
         with faults.note_errors("the cause in its output"):
-            declared = declared_packages.DeclaredPackages(workspace)
+            declared = declared_packages.DeclaredPackages(workspace, self.guest.missing_packages)
             found = cause.find_cause(check, run, declared, self.guest.without_layers)
         return run.model_copy(update={"cause": found, "notes": faults.notes})
 

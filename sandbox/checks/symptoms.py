@@ -50,8 +50,10 @@ _RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format
 
 _NODE_SAID = r"^(?:Uncaught )?(?:\[?Error\]?: ){1,2}(?:error TS\d{4}: Could not write file '\S{1,300}': )?"
 
-IsDeclared = Callable[[str], bool | None]
-"""Whether the project declares the package of a module with this name; None for a part of its own package."""
+IsDeclared = Callable[[str], bool | str | None]
+"""Whether the project declares the package of a module with this name, or why it was left out though it does; None for
+a part of its own package.
+"""
 
 
 @dataclass(frozen=True)
@@ -392,6 +394,8 @@ def _match_import(line: str, is_declared: IsDeclared, without: str) -> Cause | N
         return Cause(kind=_UNKNOWN, sentence=f"{_OWN_MODULE.format(module)} {_SEE}")
     if without:  # also one that the project does not declare: its packages need others
         return Cause(kind=_ENVIRONMENT, sentence=f"there is no module '{module}': {without}")
+    if isinstance(declared, str):
+        return Cause(kind=_ENVIRONMENT, sentence=f"'{module}', which the project declares, is not there: {declared}")
     if declared:
         seen, kind = f"'{module}', which the project declares, is not there", _ENVIRONMENT
     else:

@@ -457,6 +457,32 @@ def test_a_missing_module_comes_with_a_way_to_add_it(out: str, way: str, *, decl
     assert ("'msgspec'" in cause.sentence, way in cause.sentence, "(docs/" in cause.sentence) == (True, True, True)
 
 
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("own_name", "left out, for the registry has no version that fits"),
+        ("yaml", "left out, for it cannot be built"),
+        ("requests", True),
+    ],
+    ids=["absent", "archive", "another"],
+)
+def test_a_declared_package_that_was_left_out_is_not_advised_to_be_declared(
+    module: str, reason: str | bool, tmp_path: Path
+) -> None:
+    """Control: one that is declared where it is not fetched from, such as an extra `docs`."""
+    (tmp_path / "requirements-test.txt").write_text("Own.Name>=1,<2\nPyYAML\nrequests\n")
+    clauses = (
+        "left out, for the registry has no version that fits: other, own-name[x]>=1,<2",
+        "left out, for it cannot be built: PyYAML-5.4.tar.gz",
+    )
+    declared = DeclaredPackages(tmp_path, clauses)
+    assert declared(module) == reason
+    cause = find_cause(CHECK, failed(1, out=f"ModuleNotFoundError: No module named '{module}'"), declared)
+    assert cause is not None
+    assert ("add its package" in cause.sentence) is (reason is True)
+    assert reason is True or cause.sentence == f"'{module}', which the project declares, is not there: {reason}"
+
+
 def test_a_missing_command_of_a_script_is_due_to_the_fetch_that_failed() -> None:
     """Control: that of another check is not."""
     found = failed(127, err="sh: 1: jest: not found")
