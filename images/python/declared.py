@@ -4,8 +4,9 @@
 `declared.py builds PYPROJECT`: requirements of its build that are not installed.
 `declared.py members FOLDER`: the folders, from there, of the packages of its workspace and of those that uv, Poetry, a
 requirements file, tox or a Pipfile take by a path from the tree.
-`declared.py extensions WHEEL FOLDER`: the modules of a wheel that its build made, compiled or written, which it has just
-put beside their sources there.
+`declared.py extensions WHEEL FOLDER`: the modules of a wheel that its build compiled or wrote, which it has just put
+beside their sources there.
+`declared.py syntax PYPROJECT`: where it is no TOML.
 `declared.py application PYPROJECT`: why its project need not be a package, if it says so, or says of no build.
 `declared.py wants PYPROJECT [WHEEL]`: requirements of its test and dev extras and groups that are not installed but
 in the wheel-house; the ones that are not there either are named on stderr.
@@ -310,6 +311,15 @@ def fits_pattern(place: str, pattern: str) -> bool:
     return fnmatchcase(posixpath.basename(place), pattern)
 
 
+def syntax(pyproject: Path) -> Iterator[str]:
+    """`line 1, column 9: REASON`, or the reason alone."""
+    try:
+        tomllib.loads(pyproject.read_text(encoding="utf-8")) if pyproject.is_file() else {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        found = re.fullmatch(r"(.*) \(at (line \d+, column \d+|end of document)\)", str(error), re.DOTALL)
+        yield f"{found[2]}: {found[1]}" if found else str(error)
+
+
 def wants(pyproject: Path, *wheel: Path) -> list[str]:
     """What its developers test it with."""
     declared = [*of_groups(pyproject), *(r for path in wheel for r in of_wheel(path, WANTED))]
@@ -326,6 +336,7 @@ if __name__ == "__main__":
         "extensions": extensions,
         "members": members,
         "needs": needs,
+        "syntax": syntax,
         "wants": wants,
     }
     said = set[str]()

@@ -214,6 +214,13 @@ _STOPPED = (  # said where no symptom is known, also of the lines below
 )
 _NO_TESTS = re.compile(r"^(?:=+ )?no tests ran in [\d.]{1,12}s(?: \([\d:]{1,12}\))?(?: =+)?$")
 _NO_TESTS_STATUS = 5  # of pytest: https://docs.pytest.org/en/stable/reference/exit-codes.html
+_AT = r"line \d{1,7}, column \d{1,7}"
+_UNREADABLE = (
+    (rf"^sandbox-(?:node|python)-check: ((?:package\.json|pyproject\.toml): {_AT}): ", "there is a syntax error in {}"),
+    (rf"^ {{0,8}}(?:Caused by: )?TOML parse error at ({_AT})$", "a TOML file of the project has a syntax error: {}"),
+    (r"^ {0,8}--> (?:\S{0,200}/)?(Cargo\.toml:\d{1,7}:\d{1,7})$", "there is an error in {}"),
+    (r"^(?:/\S{0,200}/)?(go\.mod:\d{1,7}): ", "there is an error in {}"),
+)
 _COMPILED = (
     (_UNKNOWN, r"^(?:\S{0,200}/)?(?:Makefile\.am|configure\.(?:ac|in)):\d+: error: ", "autoreconf refuses the tree"),
     (_CODE, r"^\S{1,200}:\d+(?::\d+)?: error: ", "the compiler found an error"),
@@ -240,6 +247,7 @@ _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
         *_MET_A_LIMIT,
         *_BY_PYTEST,
         *_BY_NODE,
+        *((_CODE, pattern, sentence) for pattern, sentence in _UNREADABLE),
         *_COMPILED,
     )
 )

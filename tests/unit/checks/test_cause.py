@@ -458,6 +458,26 @@ def test_a_missing_module_comes_with_a_way_to_add_it(out: str, way: str, *, decl
 
 
 @pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "sandbox-node-check: package.json: line 3, column 29: Unexpected token } in JSON at position 51",
+            "package.json: line 3, column 29",
+        ),
+        ("sandbox-python-check: pyproject.toml: line 1, column 9: Expected ']'", "pyproject.toml: line 1, column 9"),
+        ("  Caused by: TOML parse error at line 1, column 9", "a TOML file of the project has a syntax error: line 1"),
+        ("  --> Cargo.toml:1:9", "there is an error in Cargo.toml:1:9"),
+        ("/workspace/go.mod:6: syntax error (unterminated block started at /workspace/go.mod:4:1)", "in go.mod:6"),
+    ],
+    ids=["npm", "python", "uv", "cargo", "go"],
+)
+def test_a_manifest_that_cannot_be_parsed_is_the_cause(said: str, words: str) -> None:
+    for code in (1, 66, 101):
+        found = why(failed(code, err=f"first\n{said}\n"), "sandbox-node-check" if code == 66 else "make", "test")
+        assert (found.kind, words in found.sentence) == (CODE, True), found.sentence
+
+
+@pytest.mark.parametrize(
     ("module", "reason"),
     [
         ("own_name", "left out, for the registry has no version that fits"),

@@ -235,6 +235,16 @@ def test_a_module_that_the_build_makes_stands_beside_the_sources_if_no_commit_ta
     assert (folder / "code.py").read_text() == "own"
 
 
+def test_a_description_that_is_no_toml_is_named_with_the_place(program: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    assert list(program.syntax(path)) == []
+    path.write_text("[project]\n")
+    assert list(program.syntax(path)) == []
+    path.write_text("[project\n")
+    (said,) = program.syntax(path)
+    assert said.startswith("line 1, column 9: Expected")
+
+
 def test_an_extension_stands_beside_sources_in_a_folder_of_their_own(program: ModuleType, tmp_path: Path) -> None:
     """Tests inside the package find it there, and so do settings such as `pythonpath = src` of pytest."""
     wheel = tmp_path / "p.whl"
