@@ -561,6 +561,13 @@ def test_a_cause_of_all_failures_that_are_known_is_said_of_these() -> None:
     assert found.sentence == "42 of 59 tests failed"
 
 
+def test_a_crash_of_python_is_said_to_be_where_the_project_was() -> None:
+    said = (DATA / "pytest-segfault.txt").read_text()
+    assert why(failed(139, signal=11, err=said)).sentence == "it was ended by SIGSEGV at t/test_a.py:2 (test_a)"
+    other = said.replace("/workspace/", "/elsewhere/")
+    assert why(failed(139, signal=11, err=other)).sentence == "it was ended by SIGSEGV"
+
+
 def test_a_cause_of_most_failures_is_said_of_these() -> None:
     found = why(failed(1, report=report(ASSERTION, NO_NETWORK, NO_NETWORK)))
     assert (found.kind, found.sentence.partition(" it tried")[0]) == (CODE, "3 of 10 tests failed, 2 of 3 because")
