@@ -51,7 +51,7 @@ def advise(
             profile=profile.name,
             has_checks=bool(profile.checks),
             manifests=facts.manifests,
-            unreadable={} if profile.checks else manifest_errors.find_syntax_errors(facts.manifests, read),
+            unreadable={} if profile.checks else _find_syntax_errors(facts),
             near=() if profile.checks or profile.name != GENERIC else find_near_profiles(profiles, read),
             remote_url=find_repository(services.home, repo_id).remote_url,
             below={folder: found.name for folder, found in match_folders(profiles, facts).items()},
@@ -73,6 +73,11 @@ def advise(
             versions={known.image: known.version for known in profile.version_images},
         )
     )
+
+
+def _find_syntax_errors(facts: BaseFacts) -> dict[str, str]:
+    """Of the files at the top that profiles look for: the content of others is not known here."""
+    return manifest_errors.find_syntax_errors([name for name in facts.manifests if name in facts.markers], facts.marker)
 
 
 def advise_owner(services: Services, owner_id: str) -> tuple[Remark, ...]:
