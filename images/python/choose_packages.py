@@ -1,7 +1,8 @@
 """Choose the packages of a layer, in the folder of a fetch: `choose_packages.py DATE`. Python requirements only.
 
 Reads `required.in`, `tests.in`, `development.in`, `build.in` and `locked.txt`. Writes archives into `wheels/`, those
-that are left for pip into `resolved.txt` (wheels, with hashes), and `selection.txt`: one line on what was chosen.
+that are left for pip into `resolved.txt` (wheels, with hashes), and `selection.txt`: one line on what was chosen. What
+it left out is in `absent.txt` if the registry has no version of it that fits, else in `unfit.txt`, one line for each.
 
 It has a network, so it runs no code of a package: uv is given `--only-binary :all:`. A release without a wheel is
 offered to uv as a wheel that holds metadata only, written here from what its source distribution says as data.
@@ -163,15 +164,16 @@ class Chooser:
 
     def choose_parts(self, tiers: list[list[str]], name: str, options: list[str]) -> str:
         """The project's own requirements, and as many of the others as have a solution with them."""
-        chosen, dropped = list(tiers[0]), []
+        chosen, dropped = list(tiers[0]), dict[str, str]()
 
         def add(lines: list[str]) -> None:
             if not lines:
                 return
-            if not self.solve([*chosen, *lines], options):
+            error = self.solve([*chosen, *lines], options)
+            if not error:
                 chosen.extend(lines)
             elif len(lines) == 1:
-                dropped.extend(lines)
+                dropped[lines[0].partition(" ;")[0]] = error
             else:
                 add(lines[: len(lines) // 2])
                 add(lines[len(lines) // 2 :])
@@ -180,12 +182,30 @@ class Chooser:
             add(tier)
         if error := self.solve(chosen, options):
             raise SystemExit(error)
-        return join_words(f"all but {', '.join(line.partition(' ;')[0] for line in dropped)}", name)
+        absent = {text for text, error in dropped.items() if is_absent(text, error)}
+        write_lines("absent.txt", absent)
+        write_lines("unfit.txt", dropped.keys() - absent)
+        return join_words(f"all but {', '.join(dropped)}", name)
 
 
 def join_words(*words: str) -> str:
     """What was chosen, and how."""
     return ", ".join(word for word in words if word)
+
+
+def is_absent(text: str, error: str) -> bool:
+    """Whether uv says of a requirement that the registry has no version that fits, whatever the others."""
+    name = re.escape(Requirement(text).name)
+    said = " ".join(error.split())
+    required = rf"and you require {name}(?:\[\S+\])?(?![\w.-])"
+    lacking = rf"there (?:is|are) no versions? of {name}\b|{name} was not found in|only {name}\S* is available"
+    several = rf"only the following versions of {name}\S* are available"
+    return re.search(rf"Because (?:{lacking}|{several}).{{0,2000}}? {required}", said, re.IGNORECASE) is not None
+
+
+def write_lines(path: str, lines: Iterable[str]) -> None:
+    """One line for each, in order."""
+    Path(path).write_text("".join(f"{line}\n" for line in sorted(lines)))
 
 
 def read_lines(path: str) -> list[str]:

@@ -4,7 +4,9 @@
 `declared.py builds PYPROJECT`: requirements of its build that are not installed.
 `declared.py members FOLDER`: the folders, from there, of the packages of its workspace and of those that uv, Poetry, a
 requirements file, tox or a Pipfile take by a path from the tree.
-`declared.py extensions WHEEL FOLDER`: the compiled modules of a wheel that it has just put beside their sources there.
+`declared.py extensions WHEEL FOLDER`: the modules of a wheel that its build compiled or wrote, which it has just put
+beside their sources there.
+`declared.py syntax PYPROJECT`: where it is no TOML.
 `declared.py application PYPROJECT`: why its project need not be a package, if it says so, or says of no build.
 `declared.py wants PYPROJECT [WHEEL]`: requirements of its test and dev extras and groups that are not installed but
 in the wheel-house; the ones that are not there either are named on stderr.
@@ -23,6 +25,7 @@ from configparser import ConfigParser
 from configparser import Error as ConfigError
 from contextlib import suppress
 from email.parser import Parser
+from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,7 @@ WHEELS = Path("/wheels")
 PYPROJECT = "pyproject.toml"
 PLACED_AT = 315_619_201  # 1980-01-02 00:00:01, which no other file has: the next check replaces what a killed one left
 FOLDERS_OF_SOURCES = ("", "src", "lib", "python")
+MOST_IGNORED = 2_000
 EXTENSIONS = ("*.cpython-*.so", "*.abi3.so")  # never taken into a commit: policies/profiles/python.toml
 LOCAL = (
     r"(?:(?P<editable>-e|--editable)[ =]?\s*)?(?:file:(?!//))?(?P<path>[\w.-]+(?:/[\w.-]+)*)/?"
@@ -265,17 +269,17 @@ def is_hidden(name: str) -> bool:
 
 def extensions(wheel: Path, root: Path) -> Iterator[str]:
     """Those of packages that stand at the root or in a folder of sources: tests may find these instead of what is
-    installed. Each appears whole and with its time; a part of one that a kill leaves has a name that is never taken
-    into a commit either.
+    installed. So do modules that a build wrote, such as the one with the version, if .gitignore has them. Each appears
+    whole and with its time; a part of one that a kill leaves has a name that is never taken into a commit either.
     """
     with zipfile.ZipFile(wheel) as archive:
         for name, folder in itertools.product(archive.namelist(), FOLDERS_OF_SOURCES):
             path = root / folder / name
             is_free = not os.path.lexists(path) or path.lstat().st_mtime == PLACED_AT
-            is_extension = "/" in name and any(map(path.match, EXTENSIONS))
-            if not is_extension or not is_free or not os.access(path.parent, os.W_OK):
+            is_built = any(map(path.match, EXTENSIONS)) or (path.suffix == ".py" and is_ignored(root, path))
+            if "/" not in name or not is_built or not is_free or not os.access(path.parent, os.W_OK):
                 continue
-            part = path.with_name(f".part-{path.name}")
+            part = path.with_name(f".part-{path.name}.abi3.so")
             try:
                 part.write_bytes(archive.read(name))
                 os.utime(part, (PLACED_AT, PLACED_AT))
@@ -283,6 +287,37 @@ def extensions(wheel: Path, root: Path) -> Iterator[str]:
             finally:
                 part.unlink(missing_ok=True)
             yield path.relative_to(root).as_posix()
+
+
+def is_ignored(root: Path, path: Path) -> bool:
+    """Whether a line of the .gitignore at the root is about the file, and none says that it is not ignored. Patterns
+    for folders are not read.
+    """
+    with suppress(OSError, UnicodeDecodeError):
+        lines = [line.strip() for line in (root / ".gitignore").read_text().splitlines()[:MOST_IGNORED]]
+        said = [line for line in lines if line and not line.startswith("#")]
+        place = path.relative_to(root).as_posix()
+        found = [line.startswith("!") for line in said if fits_pattern(place, line.removeprefix("!"))]
+        return bool(found) and not any(found)
+    return False
+
+
+def fits_pattern(place: str, pattern: str) -> bool:
+    """Whether a pattern of git is about a file, as far as it needs no more than `*`, `?` and a leading `**/`."""
+    pattern = pattern.removeprefix("**/")
+    if "/" in pattern:
+        wanted, given = pattern.removeprefix("/").split("/"), place.split("/")
+        return len(wanted) == len(given) and all(map(fnmatchcase, given, wanted))
+    return fnmatchcase(posixpath.basename(place), pattern)
+
+
+def syntax(pyproject: Path) -> Iterator[str]:
+    """`line 1, column 9: REASON`, or the reason alone."""
+    try:
+        tomllib.loads(pyproject.read_text(encoding="utf-8")) if pyproject.is_file() else {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        found = re.fullmatch(r"(.*) \(at (line \d+, column \d+|end of document)\)", str(error), re.DOTALL)
+        yield f"{found[2]}: {found[1]}" if found else str(error)
 
 
 def wants(pyproject: Path, *wheel: Path) -> list[str]:
@@ -301,6 +336,7 @@ if __name__ == "__main__":
         "extensions": extensions,
         "members": members,
         "needs": needs,
+        "syntax": syntax,
         "wants": wants,
     }
     said = set[str]()

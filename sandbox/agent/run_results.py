@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from sandbox.agent.outputs import ComparedCheck, RunResult, RunUsage, TestCounts
 from sandbox.checks.cause import find_empty_pass
 from sandbox.checks.crash import find_crash
+from sandbox.checks.missing_packages import describe_missing_packages
 from sandbox.models import (
     BackgroundRun,
     CheckComparison,
@@ -44,7 +45,7 @@ def run_result(run: CheckRun) -> RunResult:
     return RunResult(
         **plain,
         **({} if run.verdict is Verdict.PASSED else _failure_fields(run)),
-        notes=(*run.notes, *filter(None, [find_empty_pass(run)])) or None,
+        notes=(*run.notes, *describe_missing_packages([run]), *filter(None, [find_empty_pass(run)])) or None,
         phases=tuple(phase.describe() for phase in run.phases) or None,
         report=_test_counts(run.report),
         usage=_usage_of(run.usage),

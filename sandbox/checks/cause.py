@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sandbox.checks.crash import find_crash
+from sandbox.checks.crash import find_crash, find_crash_place
 from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Cause, CauseKind, Check, CheckRun, Report, Verdict
@@ -164,7 +164,8 @@ def _cause_from_crash(run: CheckRun) -> Cause | None:
         return Cause(kind=_GUEST, sentence="a file reached the size limit (limits.file_bytes)")
     if crash.name == "SIGSYS":
         return Cause(kind=_ENVIRONMENT, sentence="it made a system call that is denied to guests (docs/hardening.md)")
-    return Cause(kind=_CODE if crash.own_fault else _UNKNOWN, sentence=f"{crash.subject} was ended by {crash.name}")
+    at = f" at {place}" if (place := find_crash_place(run)) else ""
+    return Cause(kind=_CODE if crash.own_fault else _UNKNOWN, sentence=f"{crash.subject} was ended by {crash.name}{at}")
 
 
 def _cause_from_helper(check: Check, run: CheckRun, without: str) -> Cause | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from sandbox.models import Report, TestFailure
 from sandbox.models.test_results import TestResult
@@ -43,6 +44,11 @@ class CollectedResults:
             self.results.append(result)
         else:
             self.complete = False
+
+    def list_failed(self, most: int) -> tuple[TestFailure, ...]:
+        """The first tests that did not pass."""
+        bad = (result for result in self.results if result.outcome in {TestOutcome.FAILED, TestOutcome.ERROR})
+        return tuple(as_failure(result) for result in islice(bad, most))
 
     def cut_off(self, note: str) -> None:
         """Say that not all was read, and why."""

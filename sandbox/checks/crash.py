@@ -13,6 +13,10 @@ _OWN_FAULT = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV"})
 _MAKE = lazy_pattern(
     r"^g?make(?:\[\d+\])?: \*\*\* \[[^\]]{1,200}\] (?:Error (\d{3})|(Segmentation fault|Aborted)\b.*)$"
 )
+FATAL = "Fatal Python error: "
+"""What the faulthandler of Python says first; the frames follow, the innermost first."""
+_FIRST_CALL = lazy_pattern(r"(?:Current thread|Thread) 0x[0-9a-f]{1,16}(?: \[.{0,80}\])? \(most recent call first\):")
+_FRAME = lazy_pattern(r'  File "(?:/workspace/([\w./+-]{1,200})|[^"]{1,400})", line (\d{1,7}) in ([\w<>.]{1,100})')
 _WORDS = {"Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT"}
 
 
@@ -40,6 +44,19 @@ def find_crash(run: CheckRun) -> Crash | None:
     lines = (*run.stderr_tail.splitlines(), *run.stdout_tail.splitlines())
     signal_name = next((name for line in lines if (name := _signal_of_step(line))), None)
     return Crash(signal_name, "a program that it ran") if signal_name else None
+
+
+def find_crash_place(run: CheckRun) -> str:
+    """Where in the project's own files Python was when it crashed, as it says itself; '' if it does not."""
+    lines = iter(run.stderr_tail.splitlines())
+    if not any(line.startswith(FATAL) for line in lines) or not any(map(_FIRST_CALL.fullmatch, lines)):
+        return ""
+    for line in lines:
+        if (frame := _FRAME.fullmatch(line)) is None:
+            return ""
+        if frame[1]:
+            return f"{frame[1]}:{frame[2]} ({frame[3]})"
+    return ""
 
 
 def _signal_of_step(line: str) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from configparser import ConfigParser
 from configparser import Error as ConfigError
 from contextlib import suppress
@@ -40,24 +40,40 @@ _SOURCES = ("", "src/", "lib/", "python/")
 
 _PERL_MANIFESTS = ("META.json", "cpanfile", "Makefile.PL", "Build.PL")
 _PERL_MODULE = re.compile(r"['\"]([A-Za-z]\w{0,80}(?:::\w{1,80}){0,10})['\"]")
+_VERSION_OF_ARCHIVE = re.compile(r"-(?=\d)")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 
 
 @dataclass(frozen=True)
 class DeclaredPackages:
-    """The packages that the project in a workspace declares; its files are read once, at the first call."""
+    """The packages that the project in a workspace declares; its files are read once, at the first call. `missing`:
+    clauses of `CheckRun.missing_packages`.
+    """
 
     workspace: Path
+    missing: tuple[str, ...] = ()
 
-    def __call__(self, module: str) -> bool | None:
-        """Whether a file of the project declares a Python, Node or Perl module; None for a Python module that would be
-        in a package of the project itself. Never raises.
+    def __call__(self, module: str) -> bool | str | None:
+        """Whether a file of the project declares a Python, Node or Perl module; why its package is not there, if that
+        is known; None for a Python module that would be in a package of the project itself. Never raises.
         """
         top = module if module.startswith("@") else re.split(r"[./]", module, maxsplit=1)[0]
         if "." in module and self._is_own_package(top):
             return None
         wanted = _normalize(top)
-        return bool(self._names & {wanted, _PACKAGES.get(wanted, wanted), f"python-{wanted}", f"py{wanted}"})
+        packages = {wanted, _PACKAGES.get(wanted, wanted), f"python-{wanted}", f"py{wanted}"}
+        return bool(self._names & packages) and (self._find_reason(packages) or True)
+
+    def _find_reason(self, packages: Set[str]) -> str:
+        """The begin of the clause that names one of the packages, or an archive of it; '' for none."""
+        for clause in self.missing:
+            reason, _, names = clause.partition(": ")
+            for text in names.split(", "):
+                found = _NAME.match(text)
+                name = _normalize(found[0]) if found else ""
+                if packages & {name, _VERSION_OF_ARCHIVE.split(name, maxsplit=1)[0]}:
+                    return reason
+        return ""
 
     def _is_own_package(self, name: str) -> bool:
         with suppress(OSError, SandboxError), WorktreeFiles(self.workspace) as files:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sandbox.checks import report as reports
     from sandbox.checks.collected import CollectedResults
     from sandbox.files.disk_usage import DiskUse
+    from sandbox.models import TestFailure
     from sandbox.models.test_results import ResultSource
     from sandbox.store import result_files, usage_files
 else:  # loaded at first use (docs/adr/0080)
@@ -58,6 +59,8 @@ else:  # loaded at first use (docs/adr/0080)
     usage_files = LazyModule("sandbox.store.usage_files")
 
 _log = logging.getLogger(__name__)
+
+_MOST_FAILURES_OF_CAUSE = 500
 
 
 class Companions(Protocol):
@@ -128,7 +131,9 @@ class GuestLayer:
 
 @dataclass(frozen=True)
 class GuestSettings:
-    """The settings of a guest: the same for every check of a profile. `without_layers`: as `GuestSetup`."""
+    """The settings of a guest: the same for every check of a profile. `without_layers`, `missing_packages`: as
+    `GuestSetup`.
+    """
 
     image_digest: str
     runtime: str
@@ -141,6 +146,7 @@ class GuestSettings:
     services: tuple[ServiceSetup, ...] = ()  # of all checks of the profile
     cgroup_parent: str = ""  # of all guests of the host
     without_layers: str = ""
+    missing_packages: tuple[str, ...] = ()
     tenant: str = ""  # "": none
     compiler_cache: CompilerCacheUse = NO_COMPILER_CACHE
 
@@ -226,12 +232,13 @@ class _Outputs:
 @dataclass(frozen=True)
 class _Reported:
     """What a check reported. `report`: the sum of its tests, None without any. `note`: what was not read, '' if all
-    was. `lost`: as `CheckRun.results_lost`.
+    was. `lost`: as `CheckRun.results_lost`. `failed`: more of the tests that failed than a report has, for the cause.
     """
 
     report: Report | None = None
     note: str = ""
     lost: bool = False
+    failed: tuple[TestFailure, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -323,15 +330,21 @@ class Recorder:
             results_lost=reported.lost,
             failures=list_failures(reported.report),
             phases=tuple(directories.launch.phases) if directories.launch else (),
+            missing_packages=self.guest.missing_packages,
         )
-        return self._explain(check, run, directories.workspace, faults)
+        return self._explain(check, run, directories.workspace, faults, reported.failed)
 
-    def _explain(self, check: Check, run: CheckRun, workspace: Path, faults: ReaderFaults) -> CheckRun:
+    def _explain(
+        self, check: Check, run: CheckRun, workspace: Path, faults: ReaderFaults, failed: tuple[TestFailure, ...]
+    ) -> CheckRun:
         """The run with its cause, and with notes about what of it could not be read."""
         found: Cause | None = Cause(kind=CauseKind.UNKNOWN, sentence=cause.EXIT_STATUS_ONLY)
         with faults.note_errors("the cause in its output"):
-            declared = declared_packages.DeclaredPackages(workspace)
-            found = cause.find_cause(check, run, declared, self.guest.without_layers)
+            declared = declared_packages.DeclaredPackages(workspace, self.guest.missing_packages)
+            known = run
+            if run.report is not None and len(failed) > len(run.report.failed):
+                known = run.model_copy(update={"report": run.report.model_copy(update={"failed": failed})})
+            found = cause.find_cause(check, known, declared, self.guest.without_layers)
         return run.model_copy(update={"cause": found, "notes": faults.notes})
 
     def _save_usage(self, run_id: str, check: Check, ending: ContainerExit) -> None:
@@ -362,7 +375,8 @@ class Recorder:
             except OSError as error:
                 _log.warning("the results of the tests of %s are not kept: %s", run_id, error)
         # without a report there is no file of results that could say that they are incomplete
-        return _Reported(report, results.note, lost=bool(results.note) or (report is None and not results.complete))
+        lost = bool(results.note) or (report is None and not results.complete)
+        return _Reported(report, results.note, lost=lost, failed=results.list_failed(_MOST_FAILURES_OF_CAUSE))
 
     def _read_report(
         self, run_id: str, check: Check, directories: CheckDirectories, results: CollectedResults, *, failed: bool

@@ -50,8 +50,10 @@ _RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format
 
 _NODE_SAID = r"^(?:Uncaught )?(?:\[?Error\]?: ){1,2}(?:error TS\d{4}: Could not write file '\S{1,300}': )?"
 
-IsDeclared = Callable[[str], bool | None]
-"""Whether the project declares the package of a module with this name; None for a part of its own package."""
+IsDeclared = Callable[[str], bool | str | None]
+"""Whether the project declares the package of a module with this name, or why it was left out though it does; None for
+a part of its own package.
+"""
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,13 @@ _STOPPED = (  # said where no symptom is known, also of the lines below
 )
 _NO_TESTS = re.compile(r"^(?:=+ )?no tests ran in [\d.]{1,12}s(?: \([\d:]{1,12}\))?(?: =+)?$")
 _NO_TESTS_STATUS = 5  # of pytest: https://docs.pytest.org/en/stable/reference/exit-codes.html
+_AT = r"line \d{1,7}, column \d{1,7}"
+_UNREADABLE = (
+    (rf"^sandbox-(?:node|python)-check: ((?:package\.json|pyproject\.toml): {_AT}): ", "there is a syntax error in {}"),
+    (rf"^ {{0,8}}(?:Caused by: )?TOML parse error at ({_AT})$", "a TOML file of the project has a syntax error: {}"),
+    (r"^ {0,8}--> (?:\S{0,200}/)?(Cargo\.toml:\d{1,7}:\d{1,7})$", "there is an error in {}"),
+    (r"^(?:/\S{0,200}/)?(go\.mod:\d{1,7}): ", "there is an error in {}"),
+)
 _COMPILED = (
     (_UNKNOWN, r"^(?:\S{0,200}/)?(?:Makefile\.am|configure\.(?:ac|in)):\d+: error: ", "autoreconf refuses the tree"),
     (_CODE, r"^\S{1,200}:\d+(?::\d+)?: error: ", "the compiler found an error"),
@@ -238,6 +247,7 @@ _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
         *_MET_A_LIMIT,
         *_BY_PYTEST,
         *_BY_NODE,
+        *((_CODE, pattern, sentence) for pattern, sentence in _UNREADABLE),
         *_COMPILED,
     )
 )
@@ -392,6 +402,8 @@ def _match_import(line: str, is_declared: IsDeclared, without: str) -> Cause | N
         return Cause(kind=_UNKNOWN, sentence=f"{_OWN_MODULE.format(module)} {_SEE}")
     if without:  # also one that the project does not declare: its packages need others
         return Cause(kind=_ENVIRONMENT, sentence=f"there is no module '{module}': {without}")
+    if isinstance(declared, str):
+        return Cause(kind=_ENVIRONMENT, sentence=f"'{module}', which the project declares, is not there: {declared}")
     if declared:
         seen, kind = f"'{module}', which the project declares, is not there", _ENVIRONMENT
     else:

@@ -13,7 +13,7 @@ from sandbox.cli.detach import Starter, fork
 from sandbox.cli.invocation import Invocation, global_options, note
 from sandbox.cli.layer_tables import show_prepared
 from sandbox.cli.terminal import StatusLine
-from sandbox.cli.verdicts import note_uncommitted, show_runs
+from sandbox.cli.verdicts import note_uncommitted, qualify, show_runs
 from sandbox.models import BackgroundRun, Verdict
 from sandbox.text import one_line
 
@@ -111,7 +111,8 @@ def show_background_run(found: BackgroundRun) -> None:
         note_uncommitted(found.verification)
         word = "verified" if found.verification.verified else "not verified"
         color = "green" if found.verification.verified else "red"
-        click.echo(f"{click.style(word, fg=color)}: tree {found.verification.tree}")
+        lack = qualify(found.verification.runs)
+        click.echo(f"{click.style(word, fg=color)}{lack}: tree {found.verification.tree}")
         if found.verification.rounds_passed is not None:
             click.echo(f"stopped: {found.verification.rounds_passed} round(s) had passed, and more were asked for")
 

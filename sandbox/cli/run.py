@@ -17,7 +17,7 @@ from sandbox.cli.invocation import Invocation, global_options, note, runtime_opt
 from sandbox.cli.project_option import PROJECT_METAVAR, parse_projects
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
-from sandbox.cli.verdicts import format_elapsed, show_runs
+from sandbox.cli.verdicts import format_elapsed, qualify, show_runs
 from sandbox.lazy_module import LazyModule
 from sandbox.models import RemarkKind, RunSummary, UncommittedChanges
 from sandbox.text import one_line
@@ -181,7 +181,7 @@ def _conclude(summary: RunSummary, took: str) -> str:
         word = click.style("passed", fg="green", bold=True)
     else:
         word = click.style("verified", fg="green", bold=True)
-    return f"{word} in {took}"
+    return f"{word}{qualify(summary.runs)} in {took}"
 
 
 def _count_changes(count: int) -> str:

@@ -14,7 +14,8 @@ import click
 
 from sandbox.byte_sizes import format_bytes
 from sandbox.checks.cause import FILE_FAILED
-from sandbox.checks.crash import find_crash
+from sandbox.checks.crash import FATAL, find_crash
+from sandbox.checks.missing_packages import WITHOUT, describe_missing_packages
 from sandbox.cli.build_progress import BuildProgress
 from sandbox.cli.invocation import Invocation, add_home, note
 from sandbox.cli.progress_line import ProgressClock
@@ -27,6 +28,7 @@ from sandbox.workbench import Watch
 
 _COLORS = {Verdict.PASSED: "green", Verdict.FAILED: "red"}
 _TAIL_LINES = 15
+_CRASH_LINES = 8  # of what Python says of a crash: it names the innermost call first
 _SCREEN_LINES, _SAID_LINES = 20, 3  # of failing tests of a run, and of what one of them says
 _ERROR = lazy_pattern(
     r"\b(?:error(?!s)|fatal|traceback|panicked|undefined reference|cannot find|not found|no such file|not ok)\b",
@@ -153,6 +155,13 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
         if run.verdict is not Verdict.PASSED:
             _show_failure(run)
             _show_log_command(run, run.task_id or owner_id)
+    for line in describe_missing_packages(runs):
+        click.echo(f"  {one_line(line)}")
+
+
+def qualify(runs: Sequence[CheckRun]) -> str:
+    """What stands behind the word for all runs, such as `verified`: '' if they had the packages of the project."""
+    return f", {WITHOUT}" if any(run.missing_packages for run in runs) else ""
 
 
 def describe_phases(run: CheckRun) -> tuple[str, ...]:
@@ -219,11 +228,14 @@ def _show_tails(run: CheckRun) -> None:
 
 
 def _find_first_error(lines: Sequence[str]) -> tuple[str, ...]:
-    """The first line that looks like an error, and a mark for what is left out: later errors often follow from it."""
+    """The first line that looks like an error, and a mark for what is left out: later errors often follow from it. Of a
+    crash of Python also where it was.
+    """
     first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), None)
     if first is None:
         return ()
-    return (lines[first],) if first == len(lines) - 1 else (lines[first], "...")
+    shown = _CRASH_LINES if lines[first].startswith(FATAL) else 1
+    return (*lines[first : first + shown], *(["..."] if first + shown < len(lines) else []))
 
 
 def _format_location(failure: TestFailure) -> str:

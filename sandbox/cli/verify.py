@@ -12,7 +12,7 @@ from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_op
 from sandbox.cli.comparison_view import show_comparison
 from sandbox.cli.flaky import show_flaky
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_examples
-from sandbox.cli.verdicts import note_uncommitted, show_runs
+from sandbox.cli.verdicts import note_uncommitted, qualify, show_runs
 from sandbox.models import Verification
 from sandbox.text import neutralise
 from sandbox.workbench.checks.verify_options import MOST_ROUNDS, MOST_SEED
@@ -69,7 +69,7 @@ def show_verification(result: Verification, repo_id: str) -> None:
     for line in result.differences:
         click.echo(f"  {neutralise(line)}")
     word = click.style("verified", fg="green", bold=True) if result.verified else click.style("not verified", fg="red")
-    click.echo(f"{word}: tree {result.tree}")
+    click.echo(f"{word}{qualify(result.runs)}: tree {result.tree}")
     if result.rounds_passed is not None:
         click.echo(f"stopped: {result.rounds_passed} round(s) had passed, and more were asked for")
     show_flaky(result.flaky)

@@ -34,9 +34,10 @@ class SeenFacts:
     """What is known of a commit. `repo_id`, `remote_url`: for the commands. `profile`: the one in use; `has_checks`:
     of it.
 
-    `manifests`: build files, as paths. `near`: profiles that have one of their files here, and look for more in it.
-    `below`: the profile that each folder matches by itself. `only_folder`: the one of them that checks run in, since
-    no other holds a project. `suggestion`: hash of an untrusted file of checks.
+    `manifests`: build files, as paths. `unreadable`: of those, what cannot be parsed, and why. `near`: profiles that
+    have one of their files here, and look for more in it. `below`: the profile that each folder matches by itself.
+    `only_folder`: the one of them that checks run in, since no other holds a project. `suggestion`: hash of an
+    untrusted file of checks.
     `packages`: Debian packages that files name and the operator has not trusted, by file. `local_changes`: paths that a
     directory has and the commit has not. `lacks_version`: the build asks git for a version and is given none;
     `no_variable`: nor does its tool read one.
@@ -48,6 +49,7 @@ class SeenFacts:
     profile: str
     has_checks: bool
     manifests: Sequence[str] = ()
+    unreadable: Mapping[str, str] | None = None
     near: Sequence[str] = ()
     below: Mapping[str, str] | None = None
     only_folder: str = ""
@@ -121,6 +123,9 @@ def _no_checks(facts: SeenFacts) -> Iterator[Remark]:
     else:
         why = f"The profile '{facts.profile}' has no checks" if facts.profile != GENERIC else "No profile fits"
         remedy = f"`sandbox profiles list` shows the profiles, {choose} NAME` chooses one; see docs/profiles.md"
+    for name, reason in (facts.unreadable or {}).items():
+        why = f"{why}. {name} cannot be parsed: {reason}"
+        remedy = f"Correct {name} and commit it"
     has_better = bool(facts.below or facts.suggestion) and not facts.near
     yield Remark(kind=RemarkKind.NO_CHECKS, seen=f"{seen}. {why}", remedy="" if has_better else remedy)
 

@@ -22,7 +22,8 @@ class LayerPlan:
 
     `fetch_files`, `install_files`: content by name, put into the folder of that step. `locked`: packages of a lock
     file, with the hashes that their archives must have. `wanted`: packages by name and version, for people. `asked`:
-    what the manifests ask for, where those are of a lock file. `refused`: entries of manifests that are not used.
+    what the manifests ask for, where those are of a lock file, or as the fetch names it. `refused`: entries of
+    manifests that are not used.
     """
 
     fetch_files: Mapping[str, bytes]

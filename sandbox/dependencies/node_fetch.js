@@ -9,6 +9,7 @@ const path = require('path')
 const net = require('net')
 const { spawn, spawnSync } = require('child_process') // taken before they are replaced
 require('./node_no_programs.js')
+require('./node_certificates.js')
 const { createRequire } = require('module')
 
 const asOf = process.argv[2]
@@ -157,11 +158,17 @@ function startQueue () {
 
 function runNpm (words, env) {
   return new Promise(resolve => {
-    const argv = ['--require', require.resolve('./node_no_programs.js'), npm, ...words]
+    const before = ['./node_no_programs.js', './node_certificates.js'].flatMap(name => ['--require', require.resolve(name)])
+    const argv = [...before, npm, ...words]
     const child = spawn(process.execPath, argv, { cwd: 'project', env, stdio: ['ignore', 'ignore', 'pipe'] })
     let seen = ''
-    child.stderr.on('data', piece => { seen = (seen + piece).slice(-4000) })
-    child.on('close', status => resolve({ status, seen }))
+    let isWhole = true
+    child.stderr.on('data', piece => {
+      seen += piece
+      isWhole = isWhole && seen.length <= 4000
+      seen = seen.slice(-4000)
+    })
+    child.on('close', status => resolve({ status, seen: isWhole ? seen : seen.slice(seen.indexOf('\n') + 1) }))
   })
 }
 

@@ -27,6 +27,7 @@ from sandbox.models.layers import LayerPackage
 MANIFESTS = (FILE, *LOCK_FILES, PNPM, PNPM_WORKSPACE, YARN)
 _FETCH = "node_fetch.js"
 _NO_PROGRAMS = "node_no_programs.js"
+_CERTIFICATES = "node_certificates.js"
 _INSTALL = "node_install.js"
 _INSTALL_ENV = {
     "npm_config_build_from_source": "true",
@@ -54,6 +55,7 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
         fetch_files={
             _FETCH: _read_script(_FETCH),
             _NO_PROGRAMS: _read_script(_NO_PROGRAMS),
+            _CERTIFICATES: _read_script(_CERTIFICATES),
             "packages.json": _write_packages(placed),
             "engines.json": json.dumps({"node": project.engines}).encode("ascii"),
             "projects.json": json.dumps(projects, sort_keys=True).encode("ascii"),

@@ -115,6 +115,7 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
         fetch_files=write_fetch_files(manifest, needs),
         locked=manifest.locked,
         wanted=tuple(sorted({f"{r.name}{r.specifier}" for r in manifest.requirements})),
+        asked=tuple(sorted({format_requirement(r).partition(" ;")[0] for r in manifest.requirements})),
         refused=manifest.refused,
     )
 

@@ -12,6 +12,7 @@ class RemarkKind(StrEnum):
 
     NO_CHECKS = "no-checks"  # no profile fits, or the one that does has no checks
     SUGGESTION = "suggestion"  # .sandbox/checks.toml suggests checks that are not trusted
+    MISSING_PACKAGES = "missing-packages"  # the project asks for packages that the checks did not have
     PACKAGES = "packages"  # a file of CI or Debian names packages that the image lacks
     BELOW = "below"  # a folder holds a project of its own
     ONLY_FOLDER = "only-folder"  # the only project is in a folder, and its checks run there

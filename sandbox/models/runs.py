@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
+from pydantic import Field
+
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
 from sandbox.models.model import Model, SparseModel
@@ -167,6 +169,8 @@ class CheckRun(Model):
     say what; False in records of older versions. So no `report` does not mean that there were no tests.
     `phases`: of a launch, how each went. `notes`: what the caller should know: what of it could not be read; and a
     check that the changed files need before this one, which is not recorded.
+    `missing_packages`: packages that the project asks for and the guest did not have, with the reason, a clause each.
+    What passed without them may have used those of the image, or none. A run that had all has no such field.
     """
 
     run_id: str
@@ -204,6 +208,7 @@ class CheckRun(Model):
     failures: tuple[FailedTest, ...] = ()
     phases: tuple[PhaseRun, ...] = ()
     notes: tuple[str, ...] = ()
+    missing_packages: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
 
     @property
     def place(self) -> Literal["task", "clean room", "fresh room"]:

@@ -30,6 +30,8 @@ def _write_suite(run: CheckRun, tests: tuple[TestResult, ...]) -> ElementTree.El
     properties = ElementTree.SubElement(suite, "properties")
     for name in ("tree", "image_digest", "runtime", "run_id", "cached"):
         ElementTree.SubElement(properties, "property", name=name, value=str(getattr(run, name)))
+    for clause in run.missing_packages:
+        ElementTree.SubElement(properties, "property", name="missing_packages", value=plain(clause))
     suite.append(_write_verdict(run))
     suite.extend(_write_test(run.check_id, test) for test in tests)
     suite.set("tests", str(len(tests) + 1))

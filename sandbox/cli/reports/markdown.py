@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox.checks.missing_packages import WITHOUT, describe_missing_packages
 from sandbox.cli.reports.findings import ReportedFailure, find_failures
 from sandbox.cli.reports.report_data import ReportData
 from sandbox.cli.verdicts import describe_run
@@ -14,7 +15,8 @@ _MOST_FAILURES = 50
 def write_markdown(data: ReportData) -> str:
     """The report as text."""
     summary = data.summary
-    word = _conclude(summary)
+    lacks = describe_missing_packages(summary.runs)
+    word = f"{_conclude(summary)}, {WITHOUT}" if lacks else _conclude(summary)
     rows = [
         f"### Space Sandbox: {word}",
         "",
@@ -26,6 +28,8 @@ def write_markdown(data: ReportData) -> str:
     ]
     if summary.left_out:
         rows += ["", f"Not run: {', '.join(map(as_code, summary.left_out))}."]
+    if lacks:
+        rows += ["", *(f"- {as_prose(line)}" for line in lacks)]
     failures = find_failures(data)
     if failures:
         rows += ["", f"#### Failures ({len(failures)})", "", *map(_write_failure, failures[:_MOST_FAILURES])]

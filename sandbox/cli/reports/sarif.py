@@ -6,8 +6,9 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+from sandbox.checks.missing_packages import describe_missing_packages
 from sandbox.cli.reports.findings import ReportedFailure, find_failures
-from sandbox.cli.reports.report_data import ReportData
+from sandbox.cli.reports.report_data import ReportData, plain
 from sandbox.version import __version__
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -23,6 +24,9 @@ def write_sarif(data: ReportData) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_write_result(found) for found in find_failures(data)],
     }
+    if lacks := describe_missing_packages(summary.runs):
+        said = [{"level": "warning", "message": {"text": plain(line)}} for line in lacks]
+        run["invocations"] = [{"executionSuccessful": True, "toolExecutionNotifications": said}]
     if summary.repository.remote_url.startswith("https://"):
         source = {"repositoryUri": summary.repository.remote_url, "revisionId": summary.commit}
         run["versionControlProvenance"] = [source]

@@ -191,6 +191,7 @@ class _ChainRunner:
         known = self._find_cached_runs(chain) if self.options.cache else None
         if known is None:
             return self._run_in_room(chain, watch)
+        known = tuple(run.model_copy(update={"missing_packages": self.setup.missing_packages}) for run in known)
         checks = {check.id: check for check in chain}
         for run in known:
             check = checks[run.check_id]

@@ -28,6 +28,7 @@ from sandbox.images.supervisor import SupervisorExtractor, ensure_relay
 from sandbox.models import Check, CheckRun, EgressAccess, EgressRefusal, Verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.checks.package_errors import describe_failure, keep_whole_lines
 from sandbox.workbench.checks.registry_answers import explain_answer
 from sandbox.workbench.checks.run import build_room_recorder
 from sandbox.workbench.checks.step_rooms import open_step_room, run_step
@@ -36,6 +37,8 @@ from sandbox.workbench.controller.services import Services
 _RETRIES = "3"  # of pip, whose default is 5; the container policy sets 0
 _NETWORK_FAILURES = frozenset({EgressRefusal.NOT_RESOLVED, EgressRefusal.CONNECT_FAILED, EgressRefusal.IDLE})
 """A host of the list that does not answer: no fault of the fetch."""
+_DETAILS_CHARS = 2000
+_FAILED_HINT = "A registry that has what is missing can be named in [registries] (docs/dependencies.md)."
 _LIMITS_REACHED = frozenset({EgressRefusal.TOO_MANY_CONNECTIONS, EgressRefusal.TOO_MANY_BYTES, EgressRefusal.TIME_OVER})
 
 
@@ -84,10 +87,11 @@ class Fetched:
             raise SandboxError(
                 ErrorCode.POLICY_VIOLATION,
                 f"An archive has another hash than the registry says: {archive}",
-                details=self.run.stderr_tail[-2000:],
+                details=keep_whole_lines(self.run.stderr_tail, _DETAILS_CHARS),
                 hint="It is damaged, or was exchanged. No archive of this fetch was used.",
             )
-        details = f"{_describe_refusals(self.refused)}\n{self.run.stderr_tail[-2000:]}".strip()
+        tail = keep_whole_lines(self.run.stderr_tail, _DETAILS_CHARS)
+        details = f"{_describe_refusals(self.refused)}\n{tail}".strip()
         for access in self.refused:
             if access.refused not in _NETWORK_FAILURES:
                 host = str(Destination(access.host, access.port)) if access.host else "a request that names no host"
@@ -103,13 +107,14 @@ class Fetched:
         is_known = bool(unreached) and answer.startswith(("0 ", "403 "))
         if not is_known and (error := explain_answer(answer, layer, details)):
             raise error
+        said = describe_failure(self.run.stderr_tail) or self.run.verdict.value
         raise SandboxError(
             ErrorCode.NETWORK_ERROR,
-            f"The packages of layer {layer} could not be fetched: {unreached or self.run.verdict.value}",
-            details=details,
+            f"The packages of layer {layer} could not be fetched: {unreached or said}",
+            details=details if unreached else f"{said}\n{details}",  # its first line is shown
             hint="`sandbox doctor` shows which registries answer, and [registries] names others (docs/dependencies.md)."
             if unreached
-            else "The last lines of the package manager say why.",
+            else _FAILED_HINT,
         )
 
     def _suggest_setting(self, access: EgressAccess, layer: str) -> str:

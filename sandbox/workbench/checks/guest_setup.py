@@ -37,6 +37,7 @@ else:  # for an image that the engine does not have
     shared_images = LazyModule("sandbox.workbench.checks.shared_images")
 
 _NO_ADDED_FILES = AddedFiles()
+_NAMED_PACKAGES = 5
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class GuestSetup:
     `from_elsewhere`: packages that the layers lack, because a manifest takes them from elsewhere than a registry.
     `absent`: packages that they lack, because the registry has no version that fits.
     `unfit`: packages that they lack, because no versions with them fit together.
+    `unbuilt`: archives that they lack, because they cannot be built.
     `unlocked`: packages that they have though the lock file has other ones, so that it has no hash of them.
     """
 
@@ -63,10 +65,29 @@ class GuestSetup:
     from_elsewhere: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
+    unbuilt: tuple[str, ...] = ()
     unlocked: tuple[str, ...] = ()
     supervisor_digest: str = ""
     first_ids: tuple[int, int] = (0, 0)
     compiler_cache: CompilerCacheUse = NO_COMPILER_CACHE
+
+    @property
+    def missing_packages(self) -> tuple[str, ...]:
+        """What the tree asks for and its guests do not have, and why: a clause for each reason."""
+        why = {
+            "a manifest takes it from elsewhere than a registry": self.from_elsewhere,
+            "the registry has no version that fits": self.absent,
+            "no versions of the development packages fit together": self.unfit,
+            "it cannot be built": self.unbuilt,
+        }
+        left_out = (f"left out, for {reason}: {shorten_names(names)}" for reason, names in why.items() if names)
+        return (*filter(None, [self.without_layers]), *left_out)
+
+
+def shorten_names(names: tuple[str, ...]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _NAMED_PACKAGES
+    return ", ".join(names[:_NAMED_PACKAGES]) + (f" and {more} more" if more > 0 else "")
 
 
 Building = Callable[[str], None]

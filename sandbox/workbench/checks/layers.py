@@ -32,7 +32,7 @@ from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.store.records import find_task
 from sandbox.workbench.checks.callbacks import Watch
-from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
+from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup, shorten_names
 from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, OTHER_HASH, STOPPED, attempt
 from sandbox.workbench.checks.verdict_keys import PLATFORM
 from sandbox.workbench.controller.services import Services
@@ -54,7 +54,6 @@ VERSION = 5
 _ELSEWHERE = frozenset({RefusalReason.URL, RefusalReason.VERSION_CONTROL})
 _NAMED = (RefusalReason.ABSENT, RefusalReason.UNFIT, RefusalReason.ANOTHER_VERSION)
 _NAME = lazy_pattern(r"[^\s<>=!~;\[]*")
-_SHOWN = 5  # packages in a remark
 _NOT_FETCHED = "the packages that the project asks for"
 
 
@@ -145,7 +144,8 @@ def add_layers(
             watch.warn(text)
             if known:
                 return known
-            absent.append(f"{_NOT_FETCHED} could not be fetched ({error.brief})")
+            why = error.brief.rpartition(" could not be fetched: ")[2]
+            absent.append(f"{_NOT_FETCHED} could not be fetched ({why})")
             return None
 
     build_missing = _builder(services, setup, tree, watch, retry=refresh, refresh=refresh)
@@ -159,28 +159,24 @@ def _warn_of_packages(watch: Watch, found: GuestSetup) -> None:
     """Name the packages that checks have to do without, or have in another version than the lock file says."""
     if names := found.from_elsewhere:
         watch.warn(
-            f"Left out, for a manifest takes it from elsewhere than a registry: {_shorten(names)}. "
+            f"Left out, for a manifest takes it from elsewhere than a registry: {shorten_names(names)}. "
             "Tests that need it may fail (docs/dependencies.md, What of a manifest is refused)."
         )
     if names := found.absent:
         watch.warn(
-            f"Left out, for the registry has no version that fits: {_shorten(names)}. "
+            f"Left out, for the registry has no version that fits: {shorten_names(names)}. "
             "Tests and commands that need it fail (docs/dependencies.md, What of a manifest is refused)."
         )
     if names := found.unfit:
         watch.warn(
-            f"Left out, for no versions of the development packages fit together: {_shorten(names)}. "
+            f"Left out, for no versions of the development packages fit together: {shorten_names(names)}. "
             "Tests and commands that need one fail (docs/dependencies.md, What of a manifest is refused)."
         )
     if names := found.unlocked:
         watch.warn(
-            f"Not as the lock file says, so that it has no hash of them: {_shorten(names)}. The registry lacks "
+            f"Not as the lock file says, so that it has no hash of them: {shorten_names(names)}. The registry lacks "
             "versions of it, or they do not fit together (docs/dependencies.md, What of a manifest is refused)."
         )
-
-
-def _shorten(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def prepare_setups(
@@ -334,7 +330,7 @@ def _add_layers(
 ) -> GuestSetup:
     store = LayerStore(services.home)
     build, describe = steps
-    layers, from_elsewhere = [], dict[str, str]()
+    layers, unbuilt, from_elsewhere = [], list[str](), dict[str, str]()
     others: dict[RefusalReason, list[str]] = {reason: [] for reason in _NAMED}
     for rule in profile.layers:
         source, plan = _find_request(services, setup, rule, tree, describe)
@@ -347,6 +343,7 @@ def _add_layers(
             layer = build(rule, request, plan) if plan else None
         if layer:
             layers.append(_mount(store, layer))
+            unbuilt += layer.left_out
             for entry in store.list_refused(request):  # several lists may have one package
                 if entry.reason in others:
                     others[entry.reason].append(entry.text)
@@ -359,6 +356,7 @@ def _add_layers(
         from_elsewhere=tuple(from_elsewhere.values()),
         absent=tuple(others[RefusalReason.ABSENT]),
         unfit=tuple(others[RefusalReason.UNFIT]),
+        unbuilt=tuple(unbuilt),
         unlocked=tuple(others[RefusalReason.ANOTHER_VERSION]),
     )
 

@@ -225,6 +225,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         layers=setup.layers,
         services=setup.services,
         without_layers=setup.without_layers,
+        missing_packages=setup.missing_packages,
         compiler_cache=setup.compiler_cache,
     )
 

@@ -13,8 +13,11 @@ from sandbox.git.log import read_author_and_subject
 from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
 from sandbox.models import (
+    CheckRun,
     ChosenSettings,
     PullRequestCommit,
+    Remark,
+    RemarkKind,
     RunSummary,
     UncommittedChanges,
     Verification,
@@ -44,12 +47,14 @@ from sandbox.workbench.repositories.seen_facts import advise, advise_owner
 from sandbox.workspaces.base_facts import BaseFacts
 
 if TYPE_CHECKING:
+    from sandbox.checks import missing_packages
     from sandbox.workbench.checks import changed_parts, differential, directory_tree, repetition
     from sandbox.workbench.checks import uncommitted as working_directories
     from sandbox.workbench.repositories import change_settings, clone
     from sandbox.workbench.repositories.clone import UpdatedRepository
     from sandbox.workbench.tasks import lifecycle, status
 else:  # loaded at first use (docs/adr/0080)
+    missing_packages = LazyModule("sandbox.checks.missing_packages")
     changed_parts = LazyModule("sandbox.workbench.checks.changed_parts")
     differential = LazyModule("sandbox.workbench.checks.differential")
     directory_tree = LazyModule("sandbox.workbench.checks.directory_tree")
@@ -59,6 +64,8 @@ else:  # loaded at first use (docs/adr/0080)
     repetition = LazyModule("sandbox.workbench.checks.repetition")
     lifecycle = LazyModule("sandbox.workbench.tasks.lifecycle")
     status = LazyModule("sandbox.workbench.tasks.status")
+
+_PACKAGES_REMEDY = "The verdicts hold without them: docs/dependencies.md, Checks without packages, says what helps."
 
 
 def verify(
@@ -168,10 +175,15 @@ def run_url(
         left_out=tuple(check.id for check in profile.checks if check.id not in {c.id for c in checks}),
         tree=found.tree,
         uncommitted=uncommitted,
-        advice=find_advice(packages=bool(checks) and not verified),
+        advice=(*_remark_on_packages(runs), *find_advice(packages=bool(checks) and not verified)),
         pull_request=pull_request,
         protocol=services.remotes.find_other_protocol(services.remotes.parse(url)),
     )
+
+
+def _remark_on_packages(runs: Sequence[CheckRun]) -> Iterator[Remark]:
+    for seen in missing_packages.describe_missing_packages(runs):
+        yield Remark(kind=RemarkKind.MISSING_PACKAGES, seen=seen, remedy=_PACKAGES_REMEDY)
 
 
 def _find_profile(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sandbox.context.advice import SeenFacts, asks_git_for_version, find_advice, reads_no_variable
 from sandbox.files.tree import sha256_of
 from sandbox.git.cache_clones import resolve_commit
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Remark
 from sandbox.profiles import GENERIC, SUGGESTIONS, Profile
 from sandbox.profiles.profile_matches import find_near_profiles
@@ -19,6 +21,11 @@ from sandbox.workbench.repositories.commit_settings import find_only_folder, mat
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.repositories.suggested import read_suggested_parts
 from sandbox.workspaces.base_facts import BaseFacts
+
+if TYPE_CHECKING:
+    from sandbox.workbench.repositories import manifest_errors
+else:  # loaded if there is no check to run (docs/adr/0003)
+    manifest_errors = LazyModule("sandbox.workbench.repositories.manifest_errors")
 
 
 def advise(
@@ -44,6 +51,7 @@ def advise(
             profile=profile.name,
             has_checks=bool(profile.checks),
             manifests=facts.manifests,
+            unreadable={} if profile.checks else _find_syntax_errors(facts),
             near=() if profile.checks or profile.name != GENERIC else find_near_profiles(profiles, read),
             remote_url=find_repository(services.home, repo_id).remote_url,
             below={folder: found.name for folder, found in match_folders(profiles, facts).items()},
@@ -65,6 +73,11 @@ def advise(
             versions={known.image: known.version for known in profile.version_images},
         )
     )
+
+
+def _find_syntax_errors(facts: BaseFacts) -> dict[str, str]:
+    """Of the files at the top that profiles look for: the content of others is not known here."""
+    return manifest_errors.find_syntax_errors([name for name in facts.manifests if name in facts.markers], facts.marker)
 
 
 def advise_owner(services: Services, owner_id: str) -> tuple[Remark, ...]:

@@ -457,6 +457,52 @@ def test_a_missing_module_comes_with_a_way_to_add_it(out: str, way: str, *, decl
     assert ("'msgspec'" in cause.sentence, way in cause.sentence, "(docs/" in cause.sentence) == (True, True, True)
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "sandbox-node-check: package.json: line 3, column 29: Unexpected token } in JSON at position 51",
+            "package.json: line 3, column 29",
+        ),
+        ("sandbox-python-check: pyproject.toml: line 1, column 9: Expected ']'", "pyproject.toml: line 1, column 9"),
+        ("  Caused by: TOML parse error at line 1, column 9", "a TOML file of the project has a syntax error: line 1"),
+        ("  --> Cargo.toml:1:9", "there is an error in Cargo.toml:1:9"),
+        ("/workspace/go.mod:6: syntax error (unterminated block started at /workspace/go.mod:4:1)", "in go.mod:6"),
+    ],
+    ids=["npm", "python", "uv", "cargo", "go"],
+)
+def test_a_manifest_that_cannot_be_parsed_is_the_cause(said: str, words: str) -> None:
+    for code in (1, 66, 101):
+        found = why(failed(code, err=f"first\n{said}\n"), "sandbox-node-check" if code == 66 else "make", "test")
+        assert (found.kind, words in found.sentence) == (CODE, True), found.sentence
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("own_name", "left out, for the registry has no version that fits"),
+        ("yaml", "left out, for it cannot be built"),
+        ("requests", True),
+    ],
+    ids=["absent", "archive", "another"],
+)
+def test_a_declared_package_that_was_left_out_is_not_advised_to_be_declared(
+    module: str, reason: str | bool, tmp_path: Path
+) -> None:
+    """Control: one that is declared where it is not fetched from, such as an extra `docs`."""
+    (tmp_path / "requirements-test.txt").write_text("Own.Name>=1,<2\nPyYAML\nrequests\n")
+    clauses = (
+        "left out, for the registry has no version that fits: other, own-name[x]>=1,<2",
+        "left out, for it cannot be built: PyYAML-5.4.tar.gz",
+    )
+    declared = DeclaredPackages(tmp_path, clauses)
+    assert declared(module) == reason
+    cause = find_cause(CHECK, failed(1, out=f"ModuleNotFoundError: No module named '{module}'"), declared)
+    assert cause is not None
+    assert ("add its package" in cause.sentence) is (reason is True)
+    assert reason is True or cause.sentence == f"'{module}', which the project declares, is not there: {reason}"
+
+
 def test_a_missing_command_of_a_script_is_due_to_the_fetch_that_failed() -> None:
     """Control: that of another check is not."""
     found = failed(127, err="sh: 1: jest: not found")
@@ -513,6 +559,13 @@ def test_a_cause_of_all_failures_that_are_known_is_said_of_these() -> None:
     assert found.sentence.startswith("42 of 59 tests failed, the first 2 because the image has no locale")
     found = why(failed(1, report=report(locale, ASSERTION, tests=59).model_copy(update={"errors": 40})))
     assert found.sentence == "42 of 59 tests failed"
+
+
+def test_a_crash_of_python_is_said_to_be_where_the_project_was() -> None:
+    said = (DATA / "pytest-segfault.txt").read_text()
+    assert why(failed(139, signal=11, err=said)).sentence == "it was ended by SIGSEGV at t/test_a.py:2 (test_a)"
+    other = said.replace("/workspace/", "/elsewhere/")
+    assert why(failed(139, signal=11, err=other)).sentence == "it was ended by SIGSEGV"
 
 
 def test_a_cause_of_most_failures_is_said_of_these() -> None:

@@ -34,7 +34,7 @@ from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
 from sandbox.files.disk_usage import DiskUse
-from sandbox.models import Check, CheckRun, Limits, Report, TestFailure, UsageSample, UsageSeries, Verdict
+from sandbox.models import CauseKind, Check, CheckRun, Limits, Report, TestFailure, UsageSample, UsageSeries, Verdict
 from sandbox.models.checks import ResultPatterns
 from sandbox.store.home import Home, parse_json
 from sandbox.store.records import save_run
@@ -570,6 +570,24 @@ def test_s189_a_fault_in_a_reader_is_noted_and_loses_no_verdict(
     assert "in fail\n" in record.getMessage(), "where it happened"
     assert "\x1b" not in record.getMessage()
     assert len(record.getMessage()) < 5000
+
+
+@pytest.mark.parametrize(("other", "kind"), [("", CauseKind.ENVIRONMENT), ("AssertionError", CauseKind.CODE)])
+def test_the_cause_of_many_failures_is_that_of_more_than_are_in_the_record(
+    other: str, kind: CauseKind, tmp_path: Path
+) -> None:
+    """Control: one that failed otherwise counts, also past those."""
+    said = 'message="locale.Error: unsupported locale setting"'
+    cases = [f'<testcase classname="t" name="a{n}"><failure {said}/></testcase>' for n in range(59)]
+    cases += [f'<testcase classname="t" name="b"><failure message="{other}"/></testcase>'] if other else []
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=True, task_id=None)
+    place.report.mkdir()
+    (place.report / "junit.xml").write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+    run = Recorder(Scripted(b"", ending(1)), GUEST, tmp_path / "logs").run("run-1", CHECK, place)
+    assert run.report is not None
+    assert run.cause is not None
+    assert (len(run.report.failed), run.cause.kind) == (50, kind)
+    assert "no locale but C.UTF-8" in run.cause.sentence
 
 
 def test_s188_output_that_was_not_read_to_its_end_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,13 @@ PLAIN = SeenFacts("forge-one", "make", has_checks=True, manifests=("Makefile",))
 NOTHING = SeenFacts("forge-one", "generic", has_checks=False, remote_url="file:///src/x")
 
 
+def test_a_build_file_that_cannot_be_parsed_is_why_no_profile_fits() -> None:
+    facts = replace(NOTHING, manifests=("Cargo.toml",), unreadable={"Cargo.toml": "no ] (at line 1, column 9)"})
+    (remark,) = find_advice(facts)
+    assert remark.seen.endswith("No profile fits. Cargo.toml cannot be parsed: no ] (at line 1, column 9)")
+    assert remark.remedy == "Correct Cargo.toml and commit it"
+
+
 def test_a_commit_whose_checks_run_needs_no_remark() -> None:
     assert find_advice(replace(PLAIN, below={"api": "python"})) == ()
 

@@ -23,6 +23,7 @@ from sandbox.models.layers import LayerPackage
 from tests.unit.dependencies.manifest_trees import PNPM_WORKSPACES, reader
 
 NO_PROGRAMS = Path(steps.__file__).with_name("node_no_programs.js")
+CERTIFICATES = NO_PROGRAMS.with_name("node_certificates.js")
 HASH = hashlib.sha512(b"").digest()
 SRI = f"sha512-{base64.b64encode(HASH).decode()}"
 PROJECT = json.dumps({"dependencies": {"a": "^1.0.0"}, "devDependencies": {"z": "npm:b@2"}})
@@ -271,8 +272,31 @@ def test_the_scripts_of_the_steps_can_be_parsed() -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node on this machine")
-    for name in ("node_fetch.js", "node_install.js", NO_PROGRAMS.name):
+    for name in ("node_fetch.js", "node_install.js", NO_PROGRAMS.name, CERTIFICATES.name):
         subprocess.run([node, "--check", Path(steps.__file__).with_name(name)], check=True)
+
+
+def test_the_certificates_of_a_fetch_are_read_once() -> None:
+    """Controls: a connection with a key of its own, one without certificates, and other certificates."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node on this machine")
+    program = f"""
+    const tls = require('tls')
+    const seen = []
+    tls.connect = options => {{ seen.push(options) }}
+    require({json.dumps(str(CERTIFICATES))})
+    const ca = [tls.rootCertificates[0]]
+    const kinds = [{{ ca }}, {{ ca, host: 'b' }}, {{ ca, key: 'k' }}, {{}}, {{ ca: [tls.rootCertificates[1]] }}]
+    for (const more of kinds) {{
+      tls.connect({{ servername: 'a', ...more }})
+    }}
+    const first = seen[0].secureContext
+    const shares = seen.map(one => one.secureContext ? one.secureContext === first : null)
+    console.log(JSON.stringify([shares, seen[1].host, seen.map(one => one.servername)]))
+    """
+    done = subprocess.run([node, "-e", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [[True, True, None, None, False], "b", ["a"] * 5]
 
 
 def fetch(
@@ -287,7 +311,7 @@ def fetch(
     (folder / "bin").mkdir()
     (folder / "bin/node").symlink_to(NODE / "bin/node")
     (folder / "bin/npm").symlink_to(NODE / "lib/node_modules/npm/bin/npm-cli.js")
-    for name in (steps._FETCH, NO_PROGRAMS.name):
+    for name in (steps._FETCH, NO_PROGRAMS.name, CERTIFICATES.name):
         text = NO_PROGRAMS.with_name(name).read_text()
         (folder / name).write_text(text.replace("etries: 4", "etries: 0").replace("retries=4", "retries=0"))  # 12 s
     env = {"PATH": f"{folder}/bin:/usr/bin:/bin", "HOME": str(folder), "npm_config_registry": url}

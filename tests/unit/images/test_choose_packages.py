@@ -47,15 +47,41 @@ def test_what_has_no_solution_is_left_out_and_the_rest_is_chosen(programs: tuple
     class Solver(choose.Chooser):  # type: ignore[misc, name-defined]  # a program of an image has no types here
         def compile(self, lines: list[str], _options: list[str]) -> str:
             Path("resolved.txt").write_text("".join(f"{line}==1\n" for line in lines))
-            return "no solution" if {"bad>=1 ; x", "worse"} & set(lines) else ""
+            if "bad>=1 ; x" in lines:
+                return "Because bad was not found in the package registry and you require bad>=1, we can conclude ..."
+            return "no solution" if "worse" in lines else ""
 
     index = sources.Index({"UV_DEFAULT_INDEX": "http://127.0.0.1:9"})
     index.pages = {name: sources.Page(name, "", []) for name in ("own", "a", "b")}
     assert Solver(index, "2026-01-01T00:00:00Z").choose() == "all but bad>=1, worse, as of 2026-01-01T00:00:00Z"
     assert [name for name, _ in choose.read_resolved()] == ["own", "a", "b"]
+    assert (Path("absent.txt").read_text(), Path("unfit.txt").read_text()) == ("bad>=1\n", "worse\n")
     Path("required.in").write_text("worse\n")
     with pytest.raises(SystemExit, match="no solution"):
         Solver(index, "2026-01-01T00:00:00Z").choose()
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "absent"),
+    [
+        (
+            "p>=9",
+            "  cause: Because p was not found in the package registry and you require p>=9, we can conclude",
+            True,
+        ),
+        ("P[x]>=9", "Because there are no versions of p and you require\n      p>=9, we can conclude", True),
+        ("p>=9", "Because only p<=3 is available and you require p>=9, we can conclude", True),
+        ("p>=9", "Because only the following versions of p are available:\n  p==1\nand you require p>=9, we can", True),
+        ("p>=9", "Because p-more was not found in the package registry and you require p-more, we can conclude", False),
+        ("p>=9", "Because p==9 depends on q>2 and you require p>=9 and you require q<1, we can conclude", False),
+    ],
+    ids=["name", "version", "range", "list", "other name", "conflict"],
+)
+def test_what_the_registry_lacks_is_told_from_what_does_not_fit(
+    programs: tuple[ModuleType, ModuleType], text: str, error: str, absent: bool
+) -> None:
+    choose, _ = programs
+    assert choose.is_absent(text, error) is absent
 
 
 def test_an_old_commit_gets_packages_that_can_know_the_interpreter(programs: tuple[ModuleType, ModuleType]) -> None:

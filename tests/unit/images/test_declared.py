@@ -205,6 +205,46 @@ def test_extensions_stand_beside_their_sources_and_what_the_project_brings_stays
     assert {path.name: path.read_text() for path in (tmp_path / "p").iterdir()} == {one: "first", own: "own"}
 
 
+@pytest.mark.parametrize(
+    ("ignored", "placed"),
+    [
+        ("# x\nsrc/*/_version.py\n", ["src/p/_version.py"]),
+        ("_version.py", ["src/p/_version.py"]),
+        ("**/_version.py", ["src/p/_version.py"]),
+        ("/src/p/_version.py", ["src/p/_version.py"]),
+        ("/_version.py", []),
+        ("_version.py\n!src/p/_version.py", []),
+        ("other.py", []),
+        ("", []),
+    ],
+    ids=["pattern", "name", "anywhere", "path", "only at the top", "not that one", "another", "none"],
+)
+def test_a_module_that_the_build_makes_stands_beside_the_sources_if_no_commit_takes_it(
+    ignored: str, placed: list[str], program: ModuleType, tmp_path: Path
+) -> None:
+    """As after the build of a version tool in the tree. One that the project has stays."""
+    wheel, folder = tmp_path / "p.whl", tmp_path / "src/p"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in ("p/_version.py", "p/code.py", "p-1.dist-info/METADATA", "q/_version.py"):
+            archive.writestr(name, "built")
+    folder.mkdir(parents=True)
+    (folder / "code.py").write_text("own")
+    (tmp_path / ".gitignore").write_text(ignored)
+    assert list(program.extensions(wheel, tmp_path)) == placed
+    assert (folder / "_version.py").exists() is bool(placed)
+    assert (folder / "code.py").read_text() == "own"
+
+
+def test_a_description_that_is_no_toml_is_named_with_the_place(program: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    assert list(program.syntax(path)) == []
+    path.write_text("[project]\n")
+    assert list(program.syntax(path)) == []
+    path.write_text("[project\n")
+    (said,) = program.syntax(path)
+    assert said.startswith("line 1, column 9: Expected")
+
+
 def test_an_extension_stands_beside_sources_in_a_folder_of_their_own(program: ModuleType, tmp_path: Path) -> None:
     """Tests inside the package find it there, and so do settings such as `pythonpath = src` of pytest."""
     wheel = tmp_path / "p.whl"

@@ -55,6 +55,15 @@ def test_what_lists_no_members_has_none(listed: str, check: Check) -> None:
     assert check(workspace=listed) == (65, [])
 
 
+def test_a_package_json_that_is_no_json_fails_each_check_and_says_where(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "root/package.json").write_text('{\n  "scripts": {"test": "x",}\n}\n')
+    assert check(workspace="") == (66, [])
+    argv = [str(tmp_path / "bin/sandbox-node-check"), "build"]
+    done = subprocess.run(argv, cwd=tmp_path / "root", capture_output=True, text=True, check=False)
+    assert done.returncode == 66
+    assert done.stderr.startswith("sandbox-node-check: package.json: line 2, column 27: "), done.stderr
+
+
 @dataclass(frozen=True)
 class Project:
     """A project with a layer. Its package `writer` writes into its own folder, its package `@s/user` does not."""
