@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from sandbox.lazy_pattern import lazy_pattern
+from sandbox.listener import ListenerThread
 from sandbox.text import decode_for_display
 
 TAIL_BYTES = 8 * 1024
@@ -34,8 +33,6 @@ _RECENT_BYTES = 8 * TAIL_BYTES
 _COPY_BYTES = 1 << 16
 _PENDING_CHUNKS = 256
 _LAST_WORDS_S = 5.0
-
-_log = logging.getLogger(__name__)
 
 
 def head_bytes(limit: int) -> int:
@@ -61,10 +58,8 @@ class OutputForwarder:
     """
 
     def __init__(self, listener: OutputListener) -> None:
-        self._listener = listener
-        self._pending: queue.Queue[tuple[str, bytes] | None] = queue.Queue(_PENDING_CHUNKS)
         self._missed: Counter[str] = Counter()
-        self._thread = threading.Thread(target=self._run_listener, name="follow", daemon=True)
+        self._thread = ListenerThread[tuple[str, bytes]]("follow", lambda item: listener(*item), _PENDING_CHUNKS)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -77,8 +72,7 @@ class OutputForwarder:
         with suppress(queue.Full):
             for name in [name for name, missed in self._missed.items() if missed]:
                 self._put(name, b"", _LAST_WORDS_S)
-            self._pending.put(None, timeout=max(0.0, ends_at - time.monotonic()))
-            self._thread.join(timeout=max(0.0, ends_at - time.monotonic()))
+        self._thread.end(max(0.0, ends_at - time.monotonic()))
 
     def forward(self, name: str, chunk: bytes) -> None:
         """Queue a chunk for the listener. Never waits, never raises."""
@@ -90,20 +84,8 @@ class OutputForwarder:
     def _put(self, name: str, chunk: bytes, timeout_s: float) -> None:
         missed = self._missed[name]
         content = DROP_MARK % missed + chunk if missed else chunk
-        self._pending.put((name, content), block=timeout_s > 0, timeout=timeout_s)
+        self._thread.put((name, content), timeout_s)
         self._missed[name] = 0
-
-    def _run_listener(self) -> None:
-        listener: OutputListener | None = self._listener
-        while (item := self._pending.get()) is not None:
-            try:
-                if listener is not None:
-                    listener(*item)
-            except (OSError, ValueError):  # its stream is closed
-                listener = None
-            except Exception:  # noqa: BLE001 - the caller's code: its errors must not stop a check
-                _log.warning("the listener of a check's output failed and receives no more output", exc_info=True)
-                listener = None
 
 
 class Spool:
