@@ -23,6 +23,7 @@ _CONFIG_TAIL = 64
 _BLOCK_BYTES = 4096
 _CONTROL = Path("/dev/loop-control")
 _SYSTEM = Path("/sys/block")
+_COMPARED = 2  # components of a path
 _ATTEMPTS = 64  # other programs may take the free device that the kernel named
 
 
@@ -37,7 +38,7 @@ def attach_image(image: Path, before_new: Callable[[Path], None] | None) -> Iter
     backing = os.open(image, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(backing, fcntl.LOCK_EX)
-        found = None if before_new is None else _find_device(os.fstat(backing), image.name)
+        found = None if before_new is None else _find_device(os.fstat(backing), image)
         if found is None and before_new is not None:
             before_new(image)
         device, path = found or _configure_new(backing)
@@ -52,13 +53,13 @@ def attach_image(image: Path, before_new: Callable[[Path], None] | None) -> Iter
 
 def is_attached(image: Path) -> bool:
     """Whether a loop device uses this file, perhaps one that is unmounted but still in use. Raises: OSError."""
-    found = _find_device(image.stat(), image.name)
+    found = _find_device(image.stat(), image)
     if found is not None:
         os.close(found[0])
     return found is not None
 
 
-def _find_device(image: os.stat_result, name: str) -> tuple[int, Path] | None:
+def _find_device(status: os.stat_result, image: Path) -> tuple[int, Path] | None:
     """An open descriptor of the device of this file, and its path. While it is open the device is not cleared.
 
     Raises: OSError if a device cannot be asked that may be the one.
@@ -67,9 +68,9 @@ def _find_device(image: os.stat_result, name: str) -> tuple[int, Path] | None:
         if entry.name.startswith("loop") and (entry / "loop").exists():
             path = Path("/dev") / entry.name
             try:
-                device = _open_if_backed_by(image, path)
+                device = _open_if_backed_by(status, path)
             except OSError as error:
-                if error.errno != errno.ENXIO and _may_be_backed_by(name, entry / "loop/backing_file"):
+                if error.errno != errno.ENXIO and _may_be_backed_by(image, entry / "loop/backing_file"):
                     raise
                 continue  # it was cleared meanwhile, or is of another file
             if device is not None:
@@ -77,7 +78,7 @@ def _find_device(image: os.stat_result, name: str) -> tuple[int, Path] | None:
     return None
 
 
-def _open_if_backed_by(image: os.stat_result, path: Path) -> int | None:
+def _open_if_backed_by(status: os.stat_result, path: Path) -> int | None:
     """A descriptor of a device; None if another file is behind it. Raises: OSError; ENXIO: no file is behind it."""
     device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -85,21 +86,27 @@ def _open_if_backed_by(image: os.stat_result, path: Path) -> int | None:
     except OSError:
         os.close(device)
         raise
-    if (answer[0], answer[1]) == (image.st_dev, image.st_ino):
+    if (answer[0], answer[1]) == (status.st_dev, status.st_ino):
         return device
     os.close(device)
     return None
 
 
-def _may_be_backed_by(name: str, backing_file: Path) -> bool:
-    """sysfs has the path of the file, as it is called now; no file if the device was cleared. Raises: OSError."""
+def _may_be_backed_by(image: Path, backing_file: Path) -> bool:
+    """sysfs has the path of the file, as it is called now; no file if the device was cleared. Raises: OSError.
+
+    Through the mount of another container the path begins otherwise, and may be short. So only its end is compared: the
+    name, which all disks share, and the folder, which has the id of the task.
+    """
     try:
         path = backing_file.read_bytes()
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.ENODEV}:
             return False
         raise
-    return os.path.basename(path.rstrip(b"\n").removesuffix(b" (deleted)")) == os.fsencode(name)
+    named = path.rstrip(b"\n").removesuffix(b" (deleted)").strip(b"/").split(b"/")[-_COMPARED:]
+    ours = os.fsencode(image.resolve()).split(b"/")
+    return ours[-len(named) :] == named
 
 
 def _configure_new(backing: int) -> tuple[int, Path]:

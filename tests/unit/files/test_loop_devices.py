@@ -66,11 +66,25 @@ def test_an_image_gets_no_second_device_while_it_is_unknown_whether_it_has_one(
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.ENOENT], ids=errno.errorcode.get)
-def test_a_device_of_another_file_is_in_no_way(image: Path, backing_file: Path, code: int) -> None:
-    """As those of snaps, without a node in the /dev of a container."""
-    backing_file.write_text("/var/lib/snapd/snaps/core22_1.snap\n")
+@pytest.mark.parametrize("other", ["/snaps/core22_1.snap", "/home/layers/repo/other/disk.img", "/{parent}/x/disk.img"])
+def test_a_device_of_another_file_is_in_no_way(image: Path, backing_file: Path, code: int, other: str) -> None:
+    """As that of another task, without a node in the /dev of a container: each disk is called `disk.img`."""
+    backing_file.write_text(f"{other.format(parent=image.parent.name)}\n")
     with refusing(code):
         assert not is_attached(image)
+
+
+@pytest.mark.parametrize("seen", ["/{parent}/disk.img", "/elsewhere/{parent}/disk.img", "/disk.img"])
+def test_a_device_of_a_file_that_is_seen_through_another_mount_may_be_the_one(
+    image: Path, backing_file: Path, seen: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """sysfs names it below the mount of another container; and without the symlinks of our path."""
+    link = tmp_path_factory.mktemp("links") / "home"
+    link.symlink_to(image.parent)
+    backing_file.write_text(f"{seen.format(parent=image.parent.name)} (deleted)\n")
+    for path in (image, link / image.name):
+        with refusing(errno.ENOENT), pytest.raises(FileNotFoundError):
+            is_attached(path)
 
 
 @pytest.mark.parametrize("code", [errno.ENXIO, errno.ENOENT], ids=errno.errorcode.get)
