@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
 
 if TYPE_CHECKING:
+    from sandbox import listener as listeners
     from sandbox.models import Check, CheckRun
-
+else:  # loaded at first use (docs/adr/0080)
+    listeners = LazyModule("sandbox.listener")
 
 REPEAT_S = 30.0
 _log = logging.getLogger(__name__)
@@ -64,20 +67,24 @@ def _never() -> bool:
 
 class HeldListener:
     """A caller's `follow`, called from another thread than the check's. Its error ends no check (THREATS L08): it is
-    logged and held, and the listener is called no more.
+    logged and held, and the listener is called no more. That of a closed stream, as of `| head`, is neither.
     """
 
     def __init__(self, listener: Callable[[str, bytes], None]) -> None:
         self._listener = listener
         self.error: Exception | None = None
+        self._failed = False
 
     def hear(self, stream: str, chunk: bytes) -> None:
         """Pass output on."""
-        if self.error is not None:
+        if self._failed:
             return
         try:
             self._listener(stream, chunk)
         except Exception as error:  # noqa: BLE001 - the caller's code: its error must not stop a check
+            self._failed = True
+            if listeners.is_closed_stream(error):
+                return
             _log.warning("the listener of a check's output failed and receives no more output", exc_info=True)
             self.error = error
 
@@ -97,7 +104,8 @@ def hold_errors(follow: Callable[[str, bytes], None] | None) -> Iterator[Callabl
 @dataclass(frozen=True)
 class Watch:
     """`announce`: called before a check (with None) and after it with its run. `follow`: ('stdout'|'stderr', chunk); an
-    exception of it is raised when the check has ended and has its record; of a run in the background it is logged only.
+    exception of it is raised when the check has ended and has its record; of a run in the background it is logged only,
+    and one of a closed stream (a broken pipe) is ignored.
 
     `cancelled`: called several times a second, from the thread that runs the check or waits to run it. True stops the
     check (`killed`), and no further check of the request starts; see `sandbox.Cancellation`. `queued`: called with the

@@ -61,3 +61,21 @@ def test_an_error_of_the_check_goes_before_that_of_its_listener() -> None:
         run()
     with hold_errors(None) as nothing:
         assert nothing is None
+
+
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(32, "Broken pipe"), ValueError("I/O operation on closed file.")], ids=repr
+)
+def test_a_listener_with_a_closed_stream_ends_no_request(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """As of `| head`. The verdict does not depend on who reads."""
+    heard: list[bytes] = []
+
+    def fail(_stream: str, chunk: bytes) -> None:
+        heard.append(chunk)
+        raise error
+
+    with hold_errors(fail) as follow:
+        assert follow is not None
+        follow("stdout", b"1")
+        follow("stdout", b"2")
+    assert (heard, caplog.text) == ([b"1"], "")
