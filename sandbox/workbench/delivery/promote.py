@@ -253,8 +253,10 @@ def _watch(services: Services, repo_id: str) -> None:
 def _wait_until_settled(services: Services, repo_id: str) -> None:
     """No failure ends it, for no release would be switched back after it; only the end of the home does."""
     before = ""
-    while services.home.root.is_dir():
+    while True:
         try:
+            if _is_gone(services.home.root):
+                return
             wait_for_confirmation(services, repo_id)
             return
         except Exception as error:  # noqa: BLE001 - the edge of a thread: a full disk, a lock, a link; it tries again
@@ -263,6 +265,15 @@ def _wait_until_settled(services: Services, repo_id: str) -> None:
                 _log.warning("the release of %s that waits cannot be settled: %s", repo_id, text)
             before = text
             time.sleep(RETRY_S)
+
+
+def _is_gone(folder: Path) -> bool:
+    """Raises: OSError if that cannot be seen; of `is_dir` it depends on the version of Python what it answers then."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
 
 
 def confirm(services: Services, owner_id: str) -> ReleaseState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import threading
@@ -292,6 +293,29 @@ def test_the_watch_over_a_release_ends_with_its_home(application: Application, m
     services = SimpleNamespace(home=SimpleNamespace(root=application.desk.home / "gone"))
     Flaky(monkeypatch, application.desk.home / "gone", *[LINK] * 1000)
     promote._wait_until_settled(services, "r")  # type: ignore[arg-type]  # what it uses
+
+
+def test_a_home_that_cannot_be_looked_at_ends_no_watch(
+    application: Application, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a file system of the network."""
+    answers = [OSError(errno.ESTALE, "Stale file handle"), None, FileNotFoundError(errno.ENOENT, "gone")]
+
+    class Root:
+        def stat(self) -> None:
+            answer = answers.pop(0)
+            if answer is not None:
+                raise answer
+
+        def is_dir(self) -> bool:
+            self.stat()
+            return True
+
+    root = Root()
+    Flaky(monkeypatch, root, LINK)  # type: ignore[arg-type]  # what it uses
+    promote._wait_until_settled(SimpleNamespace(home=SimpleNamespace(root=root)), "r")  # type: ignore[arg-type]
+    assert answers == []
+    assert "Stale file handle" in caplog.text
 
 
 def test_a_lock_that_is_held_for_long_ends_no_wait(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
