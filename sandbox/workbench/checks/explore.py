@@ -172,11 +172,9 @@ def _keep_all(makers: Sequence[tuple[str, Callable[[], Snapshot]]]) -> list[Expl
             ways.append(ExploredWay(name=name, snapshot=snapshot.id, tree=snapshot.tree))
     if len(errors) < len(ways):
         return ways
-    raise SandboxError(
-        errors[0].code,
-        "No way can be tried, so no check was run",
+    raise errors[0].with_changes(
+        brief="No way can be tried, so no check was run",
         details="\n".join(f"{way.name}: {way.problem}" for way in ways),
-        hint=errors[0].hint,
     ) from errors[0]
 
 

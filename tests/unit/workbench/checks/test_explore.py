@@ -195,6 +195,9 @@ def test_without_a_way_that_can_be_tried_no_check_is_run(
     assert [line.partition(":")[0] for line in lines] == ["a", "b"]
     assert all(named in line for line in lines)
     assert caught.value.hint
+    with refused(code) as alone:
+        desk.workbench.apply_patch(desk.task.id, PATCH, expected_hashes=hashes)
+    assert (caught.value.reason, caught.value.data) == (alone.value.reason, alone.value.data)
 
 
 def test_a_way_that_was_not_tried_is_named_beside_one_that_failed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
