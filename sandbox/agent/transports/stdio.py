@@ -26,7 +26,9 @@ from sandbox.agent.transports.pending import PendingRequests
 from sandbox.agent.transports.shutdown import handle_signals
 from sandbox.agent.transports.stdio_transport import MAX_LINE_BYTES, StdioTransport, open_standard_streams
 
-_NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message=f"Not JSON, or more than {MAX_LINE_BYTES} bytes")
+_NOT_JSON = types.ErrorData(
+    code=types.PARSE_ERROR, message=f"Not JSON in UTF-8 without a BOM, or more than {MAX_LINE_BYTES} bytes"
+)
 _NOT_A_MESSAGE = types.ErrorData(code=types.INVALID_REQUEST, message="Not a JSON-RPC message")
 _NO_TABLE = types.ErrorData(code=types.INVALID_PARAMS, message="params has to be an object")
 _HALF_CHARACTER = types.ErrorData(
@@ -154,12 +156,15 @@ def _refuse_line(line: bytes, why: types.ErrorData) -> _UnusableLine:
         if not is_request or not isinstance(number, (int, str)) or isinstance(number, bool):
             return _refuse(why)
         json.dumps(number, ensure_ascii=False).encode()
-        return _refuse(_explain(document, why), number)
+        return _refuse(_explain(line, document, why), number)
     except (ValueError, LookupError, TypeError, RecursionError):
         return _refuse(why)
 
 
-def _explain(document: Mapping[str, object], why: types.ErrorData) -> types.ErrorData:
+def _explain(line: bytes, document: Mapping[str, object], why: types.ErrorData) -> types.ErrorData:
+    """The parser that read the line again also reads UTF-16, UTF-32 and a BOM, which JSON-RPC has not."""
+    if json.detect_encoding(line) != "utf-8":
+        return _NOT_JSON
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:

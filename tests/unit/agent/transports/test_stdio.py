@@ -138,6 +138,16 @@ def test_a_bad_request_with_an_id_is_answered_with_it(tmp_path: Path, line: byte
         assert client.receive()["id"] == 7
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+def test_a_request_in_another_encoding_is_not_said_to_be_too_deep(tmp_path: Path, encoding: str) -> None:
+    """It is answered with its id, as each that can be read."""
+    with peer(tmp_path / "home") as client:
+        client.send(json.dumps(PING).encode(encoding))
+        answer = client.receive()
+        assert (answer["id"], answer["error"]["code"]) == (7, -32700)
+        assert "UTF-8 without a BOM" in answer["error"]["message"]
+
+
 def test_a_bad_answer_gets_no_answer_with_its_id(tmp_path: Path) -> None:
     """The id is one of ours: the client would take an error with it for the answer to its own call."""
     with peer(tmp_path / "home") as client:
