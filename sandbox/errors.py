@@ -100,6 +100,8 @@ class SandboxError(Exception):
         changed = {"brief": brief, "details": details, "hint": hint, "data": more}
         copied = _make_error(type(self), self.args if brief is None else (brief, *self.args[1:]))
         copied.__dict__.update(self.__dict__)
+        if "__notes__" in self.__dict__:
+            copied.__notes__ = list(self.__notes__)
         copied.__dict__.update({name: value for name, value in changed.items() if value is not None})
         return copied
 

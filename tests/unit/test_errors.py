@@ -47,6 +47,14 @@ def test_a_copy_with_other_texts_keeps_what_programs_read() -> None:
     assert TransientForgeError(error, 3.0).payload() == error.payload()
 
 
+def test_a_note_on_a_copy_is_not_one_on_the_original() -> None:
+    error = SandboxError(ErrorCode.CONFLICT, "brief")
+    error.add_note("first")
+    copied = error.with_hint("new")
+    copied.add_note("second")
+    assert (error.__notes__, copied.__notes__) == (["first"], ["first", "second"])
+
+
 def test_a_copy_keeps_class_and_attributes_of_a_subclass() -> None:
     error = PushRejected(PushReason.BRANCH_MOVED, output="words")
 
