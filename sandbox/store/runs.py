@@ -110,7 +110,7 @@ def find_run_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
 def find_ended_run(home: Home, owner_id: str, run_id: str, *, without: str = "", hint: str = "") -> CheckRun:
     """The record of a run that `find_owner` found. `without`: what it lacks until it has ended. `hint`: for that time.
 
-    Raises: `conflict` while it runs; `not_found` if the process that ran it was killed.
+    Raises: `conflict` while it runs; `not_found` if the process that ran it has ended without a record.
     """
     record = find_run_record(home, owner_id, run_id)
     if record is None and liveness.owner_of(run_id) not in liveness.list_live_nonces(home.liveness):
@@ -118,7 +118,7 @@ def find_ended_run(home: Home, owner_id: str, run_id: str, *, without: str = "",
         if record is None:
             raise SandboxError(
                 ErrorCode.NOT_FOUND,
-                f"{run_id} has no result: the process that ran it was killed",
+                f"{run_id} has no result: the process that ran it was killed, or ended without saving one",
                 hint=f"Run the check again. `sandbox check log {run_id}` prints what it wrote until then.",
             )
     if record is None:
