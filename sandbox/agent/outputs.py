@@ -40,8 +40,8 @@ class TaskResult(Model):
 
 
 class Tasks(SparseModel):
-    """`truncated`: older tasks are left out; pass repo_id to list one repository. `closed_left_out`: how many of them
-    are closed, if the newest closed tasks alone are listed. `waiting`: those of a cluster that no worker has now, or
+    """`truncated`: older tasks are left out. `closed_left_out`: how many of them are closed: of these, also with a
+    repo_id, only the last created are listed. `waiting`: those of a cluster that no worker has now, or
     that none says anything about.
     """
 

@@ -6,14 +6,18 @@ import base64
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.cli.time_format import format_for_listing
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, LogLines, LogQuery, RunLog, StreamName, TestResult, TestResults
 from sandbox.text import neutralise, one_line
+
+if TYPE_CHECKING:
+    from sandbox.workbench import Workbench
 
 
 @click.command()
@@ -124,7 +128,8 @@ def log(
         return
     with invocation.workbench() as workbench:
         found = workbench.run_log(owner_id, run_id, f"service-{service}" if service else stream, raw=raw)
-    invocation.emit(found, lambda: _show(found, raw=raw))
+        missing = "" if found.finished else _describe_missing(workbench, found.run_id)
+    invocation.emit(found, lambda: _show(found, missing, raw=raw))
     if found.stream == "stdout" and not found.total_bytes:
         other = f"sandbox check log {owner_id} {found.run_id} --stream stderr"
         note(f"The run wrote no output to stdout. For stderr: {invocation.add_home(other)}")
@@ -140,10 +145,22 @@ def _print_lines(
     query = LogQuery(stream=stream, pattern=part["pattern"], start_line=first, end_line=last, **limits)
     with invocation.workbench() as workbench:
         found = workbench.read_log(workbench.find_run(*run), query)
-    invocation.emit(found, lambda: _show_lines(found))
+        missing = "" if found.finished else _describe_missing(workbench, found.run_id)
+    invocation.emit(found, lambda: _show_lines(found, missing))
 
 
-def _show_lines(found: LogLines) -> None:
+def _describe_missing(workbench: Workbench, run_id: str) -> str:
+    """What the log of a run without a result may lack."""
+    try:
+        workbench.past_run(run_id)
+    except SandboxError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return "The check ended without a result: the process that ran it was killed."
+        return "The check is still running: there may be more output."
+    return "The check has ended meanwhile: there may be more output."
+
+
+def _show_lines(found: LogLines, missing: str) -> None:
     click.echo(neutralise(found.content or ""), nl=False)
     for match in found.matches or ():
         click.echo(f"{match.line}: {one_line(match.text)}{' [cut]' if match.cut else ''}")
@@ -154,11 +171,10 @@ def _show_lines(found: LogLines) -> None:
         note(f"Lines {found.start_line} to {found.end_line} of {found.total_lines:,}; the result is incomplete.")
     if found.dropped_bytes:
         note(f"The run wrote {found.total_bytes:,} bytes; {found.dropped_bytes:,} in the middle were dropped.")
-    if not found.finished:
-        note(_UNFINISHED)
+    if missing:
+        note(missing)
 
 
-_UNFINISHED = "The check has not finished: there may be more output."
 _MAX_BYTES, _MAX_MATCHES = 8 * 1024**2, 10_000
 _STOPPED = {
     "max_results": "; there are more matches: search part of the log with --lines",
@@ -167,8 +183,10 @@ _STOPPED = {
 }
 
 
-def _show(found: RunLog, *, raw: bool) -> None:
-    """`raw`: whether the exact bytes were asked for; else what came is neutralised, whichever way it came."""
+def _show(found: RunLog, missing: str, *, raw: bool) -> None:
+    """`missing`: what it may lack. `raw`: whether the exact bytes were asked for; else what came is neutralised,
+    whichever way it came.
+    """
     if raw and found.encoding == "base64":
         sys.stdout.flush()
         sys.stdout.buffer.write(base64.b64decode(found.content))
@@ -178,5 +196,5 @@ def _show(found: RunLog, *, raw: bool) -> None:
         click.echo(content, nl=not content.endswith("\n") and bool(content))
     if found.truncated:
         note(f"The run wrote {found.total_bytes:,} bytes; the middle was dropped.")
-    if not found.finished:
-        note(_UNFINISHED)
+    if missing:
+        note(missing)

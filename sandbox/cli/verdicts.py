@@ -62,7 +62,7 @@ class CheckProgress:
                 queued=self._show_queued,
                 building=build.add_line,
                 warn=warn,
-                waiting=self._show_held,
+                waiting=partial(_show_held, status),
             )
         self._status = status
         self._clock = ProgressClock(self._status, note)
@@ -76,13 +76,8 @@ class CheckProgress:
             queued=self._show_queued,
             building=build.add_line,
             warn=warn,
-            waiting=self._show_held,
+            waiting=partial(_show_held, status),
         )
-
-    def _show_held(self, what: str) -> None:
-        """What holds the task. On a terminal the callback for progress shows it."""
-        if what and not self._status.live:
-            note(f"waiting for {what}")
 
     def _show_queued(self, position: int) -> None:
         """0: its turn has come."""
@@ -111,6 +106,12 @@ class CheckProgress:
         with suppress(OSError, ValueError):  # the terminal is closed: the check goes on to its verdict
             sys.stderr.write(self._showers[stream].feed(chunk))
             sys.stderr.flush()
+
+
+def _show_held(status: StatusLine, what: str) -> None:
+    """What holds the task. On a terminal the callback for progress shows it, also while output is followed."""
+    if what and not status.live:
+        note(f"waiting for {what}")
 
 
 def _repeat_at_the_end(context: click.Context, text: str) -> None:

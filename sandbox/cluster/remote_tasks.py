@@ -256,12 +256,10 @@ class RemoteTasks(TasksElsewhere):
             required, has = (find_requirements(self, url, name, {}) for name in (options.profile, origin.profile))
             if required.items() - has.items():
                 raise _fixed_requirements_error(options.profile, required)
-        wanted = {
-            "snapshot": snapshot,
-            "prompt": prompt,
-            "options": options.model_dump(mode="json", exclude_defaults=True),
-        }
-        return self._make_fork(origin.id, wanted)
+        given = options.model_dump(mode="json", exclude_defaults=True)
+        if options.expected_choice is not None:  # the journal leaves it out; a worker that does not know it refuses
+            given["expected_choice"] = options.expected_choice
+        return self._make_fork(origin.id, {"snapshot": snapshot, "prompt": prompt, "options": given})
 
     def _make_fork(self, task_id: str, wanted: Mapping[str, Any]) -> Task:
         """`wanted`: its arguments but for the id of the fork."""

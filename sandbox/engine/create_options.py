@@ -15,13 +15,13 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Limits
-from sandbox.models.checks import SMALLEST_LIMITS, describe_small_limit, describe_unusable_word
+from sandbox.models.checks import describe_small_limit, describe_unusable_word
 from sandbox.policy.container import EffectiveContainerPolicy
 
 HOSTS_FILE = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
 """Content for `ContainerSpec.hosts`."""
 
-MIN_CPUS = SMALLEST_LIMITS["cpus"]
+_LEAST_OPEN_FILES = {"runc": 11}  # of the guest, which the runtime needs to start it: measured with runc 1.1
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 PROTECTED_ENV = frozenset(
@@ -232,11 +232,12 @@ class ContainerSpec:
 def create_options(spec: ContainerSpec, policy: EffectiveContainerPolicy) -> dict[str, Any]:
     """Translate to `POST /containers/create`: pure, so each hardening flag is unit-tested. The name is a URL query.
 
-    Raises: `policy_violation` when the spec asks for more than the policy allows.
+    Raises: `policy_violation` when the spec asks for more than the policy allows; `invalid_input` for limits with which
+    no guest starts.
     """
     _require_identity(spec, policy)
     _require_paths(spec, policy)
-    _require_limits(spec.limits, policy.container.ceiling)
+    _require_limits(spec.limits, policy.container.ceiling, spec.runtime)
     return {
         **_command_options(spec, policy),
         "Image": spec.image,
@@ -501,7 +502,7 @@ def _is_bindable(path: Path) -> bool:
     return path.is_absolute() and not shallow and ".." not in path.parts and path.name != "docker.sock"
 
 
-def _require_limits(limits: Limits, ceiling: Limits) -> None:
+def _require_limits(limits: Limits, ceiling: Limits, runtime: str) -> None:
     for name in Limits.model_fields:
         asked, most = getattr(limits, name), getattr(ceiling, name)
         if asked > most:
@@ -509,11 +510,15 @@ def _require_limits(limits: Limits, ceiling: Limits) -> None:
                 f"The limit {name}={asked} is above the policy's ceiling of {most}",
                 "Lower it in the profile, or raise [ceiling] in policies/container.toml.",
             )
-    if not MIN_CPUS <= limits.cpus <= ceiling.cpus:  # also false for NaN
-        raise _violation(f"cpus must be a number of at least {MIN_CPUS}")
-    if why := describe_small_limit(dict(limits)):
+    why, files = describe_small_limit(dict(limits)), _LEAST_OPEN_FILES.get(runtime, 1)
+    if not why and limits.open_files < files:
+        why = f"open_files must be at least {files}: {runtime} starts no guest with less"
+    if why:
         raise SandboxError(
-            ErrorCode.INVALID_INPUT, f"The limit {why}", hint="Raise it where it is set: docs/profiles.md."
+            ErrorCode.INVALID_INPUT,
+            f"The limit {why}",
+            hint="Raise it where it is set: in the profile, in config.toml, or with `sandbox repo set REPO --unset "
+            f"limits.{why.split()[0]}`.",
         )
 
 

@@ -34,13 +34,8 @@ MARGIN_S = 30.0
 MAX_WORD_BYTES = 128 * 1024 - 1
 """Of an argument, and of a variable with its name: MAX_ARG_STRLEN of execve(2), without the NUL."""
 
-SMALLEST_LIMITS: Mapping[str, int | float] = {
-    "memory_bytes": 6 * 1024**2,  # of the engine (Docker 20.10 to 29)
-    "cpus": 0.01,  # of the engine
-    "open_files": 16,  # runc 1.1 needs up to 11 of them to set the guest up
-    "disk_bytes": 1024**2,  # an empty ext4 with the default number of files takes about as much
-}
-"""With less, no guest starts: no check could end."""
+SMALLEST_LIMITS: Mapping[str, int | float] = {"memory_bytes": 6 * 1024**2, "cpus": 0.01}
+"""The engine (Docker 20.10 to 29) creates no guest with less: no check could start."""
 
 
 def describe_unusable_word(text: str) -> str:

@@ -15,8 +15,8 @@ class TaskOptions(Model):
     """Choices for a new task. `profile`: instead of the repository's. `workspace_kind`: how it keeps its files,
     `worktree` or `tree`: without files on disk until its first check. `branch`: the words of its branch's name,
     `fix-login` for `space-agent/45c2abc0-fix-login`; None: those of its prompt. `expected_choice`: the `state` of
-    `Workbench.approval_call`: with another meaning of the profile there is no new task; None: any. Not on a cluster,
-    where each worker has its own profiles.
+    `Workbench.approval_call`: with another meaning of the profile there is no new task; None: any. On a cluster it is
+    compared by the worker, which has its own profiles.
     """
 
     profile: str | None = None

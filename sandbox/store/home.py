@@ -451,11 +451,12 @@ def write_json(path: Path, document: dict[str, Any], *, synced: bool = True) -> 
 
 def newest_files(folder: Path) -> list[Path]:
     """The record files of runs in a folder, last written first."""
-    found = ((_mtime_ns(path), path) for path in folder.glob("run-*.json"))
+    found = ((modified_ns(path), path) for path in folder.glob("run-*.json"))
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def _mtime_ns(path: Path) -> int:
+def modified_ns(path: Path) -> int:
+    """When a file was last written; 0 if there is none."""
     try:
         return path.stat().st_mtime_ns
     except OSError:  # removed meanwhile, alone or with its repository

@@ -13,7 +13,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import CheckRun
 from sandbox.models.words import RUN_ID_PATTERN
-from sandbox.store.home import Home, newest_files, read_record
+from sandbox.store.home import Home, modified_ns, newest_files, read_record
 
 if TYPE_CHECKING:
     from sandbox.models import LogName
@@ -39,6 +39,30 @@ def list_runs(home: Home, owner_id: str, limit: int) -> tuple[CheckRun, ...]:
     """
     found = [run for path in newest_files(home.logs(owner_id))[:limit] if (run := read_run(path)) is not None]
     return tuple(sorted(found, key=lambda run: (run.started_at, run.run_id), reverse=True))
+
+
+def find_newest_run_id(home: Home, owner_id: str) -> str | None:
+    """The id of the run that began last, also while it runs, or if it was killed; None if none has begun."""
+    begun = _list_begun(home.logs(owner_id))  # before the records: a run that ends meanwhile is among these
+    records = newest_files(home.logs(owner_id))
+    recorded = {path.stem for path in records}
+    found = [(started, run_id) for run_id, started in begun.items() if run_id not in recorded]
+    for path in records:
+        if found and modified_ns(path) < max(found)[0]:
+            break  # it ended before that one began, and so did the others
+        if (run := read_run(path)) is not None:
+            found.append((int(run.started_at.timestamp() * 1e9), run.run_id))
+    return max(found)[1] if found else None
+
+
+def _list_begun(folder: Path) -> dict[str, int]:
+    """When each run with a log began, about: its streams are made then, and often one of them stays empty."""
+    found: dict[str, int] = {}
+    for kind in ("stdout", "stderr"):
+        for path in folder.glob(f"run-*.{kind}"):
+            if is_run_id(path.stem) and (changed := modified_ns(path)):  # 0: removed meanwhile
+                found[path.stem] = min(found.get(path.stem, changed), changed)
+    return found
 
 
 def find_run(home: Home, owner_id: str, run_id: str) -> CheckRun:

@@ -1493,7 +1493,8 @@ class Workbench:
         return use.chosen_profile.find_inherited_profile(self._services, tool, arguments)
 
     def needs_no_question(self, call: AgentCall) -> bool:
-        """Whether a person need not be asked about a call: it asks for packages, and their layers are there.
+        """Whether a person need not be asked about a call: it asks for packages, and their layers are there; or it
+        closes a task that is closed, and its worktree deleted.
 
         Raises: `not_found`; `conflict` for a closed task; `policy_violation` if `layers.fetch` is `never`;
         `invalid_input` for a registry that cannot be used; `engine_unavailable`.

@@ -237,7 +237,7 @@ def test_what_is_no_pattern_of_repositories_is_refused(tmp_path: Path, pattern: 
     ("text", "named"),
     [
         ("[repositories.r.checks.test]\nlimits = { memory_bytes = 1 }\n", "memory_bytes must be at least 6,291,456"),
-        ("[[repositories.r.project]]\nname = 'a'\nsubpath = ''\nlimits = { open_files = 2 }\n", "open_files must be"),
+        ("[[repositories.r.project]]\nname = 'a'\nsubpath = ''\nlimits = { cpus = 0.001 }\n", "cpus must be at least"),
         (f"[[repositories.r.project]]\nname = 'a'\nsubpath = ''\nenv.A = '{'x' * 200_000}'\n", "variable 'A' cannot"),
     ],
     ids=["check", "project", "variable"],
@@ -247,3 +247,9 @@ def test_what_no_guest_starts_with_is_named(tmp_path: Path, text: str, named: st
         load_settings(config(tmp_path, text), {})
     assert named in caught.value.brief
     assert len(caught.value.brief) < 300
+
+
+def test_limits_with_which_a_check_of_an_earlier_version_ran_are_no_error(tmp_path: Path) -> None:
+    limits = "{ disk_bytes = 500000, open_files = 12, tmp_bytes = 1 }"
+    found = load_settings(config(tmp_path, f"[repositories.r.checks.test]\nlimits = {limits}\n"), {})
+    assert found.repositories["r"].checks["test"].limits["disk_bytes"] == 500_000

@@ -55,7 +55,7 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
 
 
 def needs_no_question(services: Services, call: AgentCall) -> bool:
-    """Whether a person need not be asked about a call, because its packages are there.
+    """Whether a person need not be asked about a call: its packages are there, or the task to close is deleted already.
 
     Raises: as `question.needs_no_question`.
     """

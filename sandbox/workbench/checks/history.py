@@ -29,7 +29,8 @@ def list_runs(home: Home, owner_id: str, limit: int) -> tuple[CheckRun, ...]:
 
 
 def find_run_id(home: Home, owner_id: str, run_id: str | None) -> str:
-    """The id of a run of a task or repository; without `run_id`, of the newest run. `owner_id` may be the id of a run.
+    """The id of a run of a task or repository; without `run_id`, of the run that began last, also if it has no result.
+    `owner_id` may be the id of a run.
 
     Raises: `not_found`, `invalid_input`.
     """
@@ -91,16 +92,14 @@ def _make_safe(content: bytes) -> str:
 
 
 def _find_newest(home: Home, owner_id: str) -> str:
-    """The id of the run that ended last; if none has, of the one that began last."""
-    ended = list_runs(home, owner_id, 1)
-    if ended:
-        return ended[0].run_id
-    begun = [path for path in home.logs(owner_id).glob("run-*.stdout") if is_run_id(path.stem)]
-    if not begun:
+    """The id of the run that began last, whether it has ended or not."""
+    _require_owner(home, owner_id)
+    newest = runs.find_newest_run_id(home, owner_id)
+    if newest is None:
         raise SandboxError(
             ErrorCode.NOT_FOUND, f"No check of {owner_id} has run yet", hint=f"See: sandbox check list {owner_id}"
         )
-    return max(begun, key=lambda path: path.stat().st_mtime_ns).stem
+    return newest
 
 
 def _require_owner(home: Home, owner_id: str) -> None:

@@ -27,6 +27,7 @@ else:  # loaded by a check: a new worktree only needs its size
     deleted_open = LazyModule("sandbox.files.deleted_open")
 
 _ROOM_BYTES, _ROOM_FILES = 1024**3, 100_000  # for the files in which a room differs from the checkout below
+_LEAST_BYTES = 1024**2  # the tables of a disk for the default number of files take up to as much
 
 
 def choose_disk(
@@ -34,8 +35,9 @@ def choose_disk(
 ) -> NewDisk | None:
     """The disk of a new worktree for these checks; None if the settings want none.
 
-    In a task all checks share the largest limit. In a room each check has its own limit, and the room also holds the
-    difference from the checkout below, or all of `content`. Sizes are rounded: each has a template of its own.
+    In a task all checks share the largest limit, or the smallest disk that can be made. In a room each check has its
+    own limit, and the room also holds the difference from the checkout below, or all of `content`. Sizes are rounded:
+    each has a template of its own.
     """
     wish = services.settings.workspaces.disk
     if wish == "watch":
@@ -47,7 +49,8 @@ def choose_disk(
             sum(limit.disk_files for limit in limits) + _ROOM_FILES * (1 + content.files // _ROOM_FILES),
         )
     else:
-        size = DiskSize(max(limit.disk_bytes for limit in limits), max(limit.disk_files for limit in limits))
+        most = max(limit.disk_bytes for limit in limits)
+        size = DiskSize(max(most, _LEAST_BYTES), max(limit.disk_files for limit in limits))
     return NewDisk(size, services.home.disk_templates, is_required=wish == "image")
 
 

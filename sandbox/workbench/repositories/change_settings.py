@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox.document_errors import describe_errors
@@ -109,7 +109,7 @@ def merge_settings(
         merged["projects"].setdefault(name, known.model_dump() if known else {"subpath": name})
     try:
         chosen = ChosenSettings.model_validate(_merge_tables(merged, values))
-        for limits in (chosen.limits, *(project.limits for project in chosen.projects.values())):
+        for limits in _find_new_limits(before, chosen):
             _require_known(limits)
             validate_limits(limits)
     except ValueError as error:  # also a ValidationError
@@ -124,6 +124,18 @@ def merge_settings(
         for name, project in chosen.projects.items()
     }
     return chosen.model_copy(update={"subpath": parse_folder(chosen.subpath), "projects": projects})
+
+
+def _find_new_limits(before: ChosenSettings, chosen: ChosenSettings) -> Iterator[dict[str, int | float]]:
+    """The limits that change. One that an earlier version stored is no reason to refuse another setting."""
+    yield _find_changed(before.limits, chosen.limits)
+    for name, project in chosen.projects.items():
+        known = before.projects.get(name)
+        yield _find_changed(known.limits if known else {}, project.limits)
+
+
+def _find_changed(before: Mapping[str, float], limits: Mapping[str, int | float]) -> dict[str, int | float]:
+    return {name: limit for name, limit in limits.items() if before.get(name) != limit}
 
 
 def _require_known(limits: Mapping[str, object]) -> None:

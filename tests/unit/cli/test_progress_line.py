@@ -366,6 +366,15 @@ def test_outside_of_a_terminal_a_line_says_what_holds_the_task(
     assert capsys.readouterr().err == "waiting for the check 'slow' in task-1\n"
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_on_a_terminal_the_status_line_alone_says_it(capsys: pytest.CaptureFixture[str], follow: bool) -> None:
+    invocation = Invocation()
+    invocation.status = Shown()
+    with click.Context(click.Command("run"), obj=invocation):
+        CheckProgress(follow=follow).watch().waiting("the check 'slow' in task-1")
+    assert capsys.readouterr().err == ""
+
+
 def test_a_bootstrap_that_fails_is_left_to_its_error(capsys: pytest.CaptureFixture[str]) -> None:
     with refused(ErrorCode.INTERNAL), BuildProgress(StatusLine()) as progress:
         for line in (*FETCH[:4], "E: apt-get update failed", "not built: space-sandbox/debian:bookworm"):

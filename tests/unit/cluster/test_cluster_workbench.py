@@ -28,10 +28,11 @@ from sandbox.cluster.answers import read_answer, read_placement
 from sandbox.cluster.asked_operations import MOST_LOSSES, PLACES_AT_ONCE, AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
 from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.cluster.operation_table import ForkArguments
 from sandbox.cluster.task_queues import LOSS
 from sandbox.cluster.worker import ClusterWorker
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import LogLines, RunLog, SearchQuery, Snapshot, Status, Task
+from sandbox.models import LogLines, RunLog, SearchQuery, Snapshot, Status, Task, TaskOptions
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
 from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.store.home import Home
@@ -147,6 +148,23 @@ def test_s149_a_snapshot_that_another_worker_names_too_stays_that_of_its_task(tm
     workbench.close_task(second.id)
     with refused(ErrorCode.NOT_FOUND):
         workbench.create_task(first.repo_id, from_snapshot=own.id)
+
+
+@pytest.mark.parametrize("expected", [None, "0" * 64])
+def test_a_task_from_a_snapshot_carries_the_choice_that_was_approved(tmp_path: Path, expected: str | None) -> None:
+    """The worker reads it from there, as `fork_named_task` compares it."""
+    asked, home = MagicMock(), Home(tmp_path / "home")
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), asked)
+    first, snapshot = Task.model_validate(RECORD), f"snap-{13 * '0'}-000000"
+    save_placed_task(home, first)
+    note_snapshots(home, first.id, [snapshot])
+    asked.finish.side_effect = lambda fork, _kind: first.model_copy(update={"id": fork.arguments["fork_id"]})
+    options = TaskOptions(branch="fix", expected_choice=expected)
+    workbench.create_task(first.repo_id, from_snapshot=snapshot, options=options)
+    fork = asked.finish.call_args.args[0]
+    assert ("expected_choice" in fork.arguments["options"]) == (expected is not None)
+    sent = TaskOperation.model_validate_json(fork.model_dump_json())
+    assert ForkArguments.model_validate(sent.arguments).options == options
 
 
 @pytest.mark.parametrize("expected", [None, "0" * 40])

@@ -386,6 +386,22 @@ def test_cpus_that_would_mean_no_limit_are_refused(cpus: float) -> None:
         create_options(replaced(limits=Limits(cpus=1).model_copy(update={"cpus": cpus})), POLICY)
 
 
+@pytest.mark.parametrize(("name", "value"), [("cpus", 0.001), ("memory_bytes", 6 * 1024**2 - 1), ("open_files", 10)])
+def test_a_limit_with_which_no_guest_starts_is_bad_input_and_can_be_taken_back(name: str, value: float) -> None:
+    """runc with Docker 20.10 starts no guest with 10 open files, and each with 11."""
+    with pytest.raises(SandboxError) as caught:
+        create_options(replaced(limits=Limits(**{name: value})), POLICY)
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+    assert f"The limit {name} must be at least" in caught.value.brief
+    assert f"--unset limits.{name}" in caught.value.hint
+
+
+def test_only_runc_needs_open_files_of_the_guest_to_start_it() -> None:
+    create_options(replaced(limits=Limits(open_files=11)), POLICY)
+    policy = EffectiveContainerPolicy(container=ContainerPolicy(runtimes=("runc", "runsc")), seccomp_json=SECCOMP)
+    create_options(replaced(limits=Limits(open_files=5), runtime="runsc"), policy)
+
+
 def test_hosts_name_only_this_machine() -> None:
     assert [line.split()[1:] for line in HOSTS_FILE.splitlines()] == [["localhost"], ["localhost"]]
 

@@ -60,7 +60,8 @@ class Past:
             report=None,
         )
         save_run(self.home, owner, run)
-        os.utime(folder / f"{run_id}.json", (1000 + number, 1000 + number))
+        ended = run.started_at.timestamp() + run.wall_time_s
+        os.utime(folder / f"{run_id}.json", (ended, ended))
         return run_id
 
     def record(self, run_id: str) -> Path:
@@ -214,15 +215,46 @@ def test_the_log_of_a_killed_run_is_printed_however_it_is_named(past: Past, capf
     for words in ([fresh], [killed], [fresh, killed]):
         assert main(["--home", str(past.desk.home), "check", "log", *words]) == 0
         shown = capfd.readouterr()
-        assert (shown.out, "has not finished" in shown.err) == ("begun\n", True)
+        assert (shown.out, "ended without a result" in shown.err) == ("begun\n", True)
     found = past.desk.workbench.run_log(killed)
     assert (found.finished, found.check_id, found.total_bytes, found.truncated) == (False, None, 6, False)
     assert past.desk.workbench.run_log(past.task_id).finished
 
 
-def test_a_run_that_ended_goes_before_the_log_of_a_killed_one(past: Past) -> None:
-    leave(past, past.task_id)
+@pytest.mark.parametrize("is_alive", [False, True])
+def test_without_an_id_it_is_the_run_that_began_last_whether_it_has_ended(past: Past, is_alive: bool) -> None:
+    """Control: a log that was begun before the newest run, which has ended since."""
+    workbench = past.desk.workbench
+    left = leave(past, past.task_id, workbench._services.presence.nonce) if is_alive else leave(past, past.task_id)
+    stdout, stderr = (past.home.logs(past.task_id) / f"{left}.{kind}" for kind in ("stdout", "stderr"))
+    for hour, newest in ((3, left), (1.5, past.ids[2])):
+        begun = (datetime(2026, 1, 2, tzinfo=UTC) + timedelta(hours=hour)).timestamp()
+        os.utime(stderr, (begun, begun))  # it has written to stdout since
+        assert workbench.run_log(past.task_id).run_id == newest
+    os.utime(stderr, None)
+    with pytest.raises(SandboxError):
+        workbench.test_results(workbench.find_run(past.task_id))
+    stdout.unlink()
+    stderr.unlink()
+    assert workbench.run_log(past.task_id).run_id == past.ids[2]
+
+
+def test_of_runs_that_overlapped_it_is_the_one_that_began_last(past: Past) -> None:
+    for hours, run_id in enumerate(past.ids[::-1]):
+        ended = (datetime(2026, 1, 2, tzinfo=UTC) + timedelta(hours=3 + hours)).timestamp()
+        os.utime(past.record(run_id), (ended, ended))  # the one that began first ended last
     assert past.desk.workbench.run_log(past.task_id).run_id == past.ids[2]
+
+
+def test_a_run_of_a_live_process_is_not_said_to_have_ended(past: Past, capfd: pytest.CaptureFixture[str]) -> None:
+    for nonce, said in (
+        (past.desk.workbench._services.presence.nonce, "The check is still running: there may be more output."),
+        ("f" * 12, "The check ended without a result: the process that ran it was killed."),
+    ):
+        for more in ([], ["--lines", "1:"]):
+            left = leave(past, past.task_id, nonce)
+            assert main(["--home", str(past.desk.home), "check", "log", left, *more]) == 0
+            assert capfd.readouterr().err.strip().splitlines()[-1] == said
 
 
 def test_a_killed_run_has_no_result_and_one_that_runs_has_none_yet(past: Past) -> None:

@@ -11,9 +11,11 @@ from devtools.command import Command
 from sandbox.agent.tools import TOOLS
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import ChosenSettings, RemarkKind, TaskOptions
+from sandbox.models import ChosenProject, ChosenSettings, RemarkKind, TaskOptions
 from sandbox.policy.approvals import ALWAYS_ASKED_WITH
 from sandbox.profiles import Profile, load_profiles
+from sandbox.store.home import Home
+from sandbox.store.records import save_settings
 from sandbox.workbench.repositories.repository_settings import apply_settings
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -111,8 +113,6 @@ def test_nothing_is_widened_and_a_refused_setting_changes_nothing(
         ({"projects": {"lib": {"env": {"A": "\ud83d"}}}}, "variable A"),
         ({"limits": {"memory_bytes": 1}}, "memory_bytes must be at least 6,291,456"),
         ({"limits": {"cpus": 0.001}}, "cpus must be at least 0.01"),
-        ({"limits": {"open_files": 11}}, "open_files must be at least 16"),
-        ({"limits": {"disk_bytes": 1}}, "disk_bytes must be at least 1,048,576"),
         ({"projects": {"lib": {"limits": {"memory_bytes": 1}}}}, "memory_bytes"),
     ],
     ids=lambda value: ascii(value)[:60],
@@ -128,10 +128,23 @@ def test_a_setting_that_no_guest_starts_with_is_refused_by_its_name(
 
 def test_the_bounds_themselves_may_be_set(desk: Desk) -> None:
     """Also bytes that are no UTF-8, which a shell passes on."""
-    smallest = {"memory_bytes": 6 * 1024**2, "cpus": 0.01, "open_files": 16, "disk_bytes": 1024**2}
+    smallest = {"memory_bytes": 6 * 1024**2, "cpus": 0.01, "open_files": 12, "disk_bytes": 500_000}
     env = {"A": "x" * (128 * 1024 - 3), "B": "\udcff"}
     found = desk.workbench.set_repository(desk.repo_id, {"limits": smallest, "env": env}).settings
     assert (found.limits, found.env) == (smallest, env)
+
+
+def test_a_small_limit_that_is_stored_is_in_the_way_of_no_other_setting(desk: Desk) -> None:
+    """An earlier version stored it. It can be taken back, or be raised; another one cannot be added."""
+    project = ChosenProject(subpath="lib", limits={"cpus": 0.001})
+    stored = ChosenSettings(limits={"memory_bytes": 1}, projects={"lib": project})
+    save_settings(Home(desk.home), desk.repo_id, stored, "make", "")
+    assert desk.workbench.set_repository(desk.repo_id, {"env": {"A": "b"}}).settings.limits == {"memory_bytes": 1}
+    for values in ({"limits": {"cpus": 0.001}}, {"projects": {"lib": {"limits": {"memory_bytes": 1}}}}):
+        with refused(ErrorCode.INVALID_INPUT):
+            desk.workbench.set_repository(desk.repo_id, values)
+    found = desk.workbench.set_repository(desk.repo_id, unset=["limits.memory_bytes", "projects.lib.limits.cpus"])
+    assert (found.settings.limits, found.settings.projects["lib"].limits) == ({}, {})
 
 
 @pytest.mark.parametrize("name", ["network", "limits.pids", "profile.x", "env.A"])
