@@ -62,12 +62,12 @@ SHOWN: dict[str, Callable[[], object]] = {
     "brief": lambda: report(brief=EVIL),
     "details": lambda: report(details=EVIL),
     "hint": lambda: report(hint=EVIL),
-    "log": lambda: history._show(make_log(EVIL), raw=False),
+    "log": lambda: history._show(make_log(EVIL), "", raw=False),
     "bytes that were not asked for": lambda: history._show(
-        make_log(base64.b64encode(EVIL.encode()).decode(), "base64"), raw=False
+        make_log(base64.b64encode(EVIL.encode()).decode(), "base64"), "", raw=False
     ),
-    "lines": lambda: history._show_lines(make_lines(content=EVIL)),
-    "matches": lambda: history._show_lines(make_lines(matches=(LogMatch(line=1, text=EVIL, cut=True),))),
+    "lines": lambda: history._show_lines(make_lines(content=EVIL), ""),
+    "matches": lambda: history._show_lines(make_lines(matches=(LogMatch(line=1, text=EVIL, cut=True),)), ""),
     "pull request": lambda: pr._show(make_request()),
     "table": lambda: show_table(["A", "B"], [[EVIL, EVIL]]),
     "rows of a view that is drawn": lambda: print_table(["A", "STATE"], [[EVIL, EVIL]]),
@@ -89,7 +89,7 @@ def test_s194_no_field_has_a_terminal_sequence(
 
 
 def test_s194_bytes_that_were_asked_for_are_exact(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    history._show(make_log(base64.b64encode(EVIL.encode()).decode(), "base64"), raw=True)
+    history._show(make_log(base64.b64encode(EVIL.encode()).decode(), "base64"), "", raw=True)
     assert capfdbinary.readouterr().out == EVIL.encode()
 
 

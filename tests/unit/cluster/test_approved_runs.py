@@ -6,6 +6,7 @@ asks for one, and what it does not refuse ends with that error.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -47,7 +48,10 @@ RUNS: dict[str, dict[str, object]] = {
     "space_repo_run_check": {"check_id": "build"},
     "space_repo_verify": {},
     "space_repo_candidate": {},
-    "space_repo_explore": {"patches": {"way": "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-shown\n+other\n"}},
+    "space_repo_explore": {
+        "patches": {"way": "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-shown\n+other\n"},
+        "expected_hashes": {"f": "sha256:" + hashlib.sha256(b"shown\n").hexdigest()},
+    },
 }
 ACTING = {**RUNS, FORKING: {}}
 
