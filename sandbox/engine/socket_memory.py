@@ -37,6 +37,9 @@ _LOOK_SHARE = 10
 """A look may take one part in so many of the time: tables of sockets can be long."""
 
 _MAX_TABLE_BYTES = 16 * 1024**2
+_LITTLE = 8
+"""Buffers of up to one part in so many of a guest's memory are not looked at."""
+
 _LISTENS = b"0A"
 
 
@@ -86,11 +89,11 @@ class SocketWatch:
         return Verdict.OOM_KILLED
 
     def _count(self, groups: CgroupPaths) -> int:
-        share = share_of_sockets(self._memory_bytes)
-        if _count_host_bytes(self._proc) <= share:
+        little = self._memory_bytes // _LITTLE
+        if _count_host_bytes(self._proc) <= little:
             return 0
         in_buffers = self._count_buffers(groups)
-        return 0 if in_buffers <= share else in_buffers + (read_held_memory(groups) or 0)
+        return 0 if in_buffers <= little else in_buffers + (read_held_memory(groups) or 0)
 
     def _count_buffers(self, groups: CgroupPaths) -> int:
         """Where the kernel charges sockets to the guest, those that it did not accept yet are missing."""

@@ -69,7 +69,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
 def test_s202_version_1_gets_a_limit(tmp_path: Path) -> None:
     host = Host(tmp_path, 1)
     limit_socket_memory(host.paths, LIMIT)
-    assert (host.group / SOCKET_LIMIT).read_text() == str(32 * MIB)
+    assert (host.group / SOCKET_LIMIT).read_text() == str(128 * MIB)
 
 
 def test_s202_where_there_is_no_such_limit_none_is_made(tmp_path: Path) -> None:
