@@ -41,6 +41,10 @@ _LITTLE = 8
 """Buffers of up to one part in so many of a guest's memory are not looked at."""
 
 _LISTENS = b"0A"
+_BEFORE_ACCEPTED = frozenset((b"01", b"03", b"08"))
+"""ESTABLISHED, SYN_RECV, CLOSE_WAIT: what a connection can be before it is accepted. A closed socket has no inode, too,
+but it leaves these states first (tcp_close), and stays charged to its group.
+"""
 
 
 def limit_socket_memory(groups: CgroupPaths | None, memory_bytes: int) -> None:
@@ -118,16 +122,16 @@ def _sum_waiting(table: Path, *, only_unaccepted: bool) -> int:
     """Bytes that wait in sockets; those of connections that were not accepted have no inode. A listener has numbers of
     connections in the place of bytes.
     """
-    return sum(size for size, inode in _read_sockets(table) if inode == b"0" or not only_unaccepted)
+    return sum(size for size, is_unaccepted in _read_sockets(table) if is_unaccepted or not only_unaccepted)
 
 
-def _read_sockets(table: Path) -> Iterator[tuple[int, bytes]]:
-    """Bytes and inode of each socket, from `/proc/net/tcp` or `udp` (proc(5))."""
+def _read_sockets(table: Path) -> Iterator[tuple[int, bool]]:
+    """Bytes of each socket, and whether it was not accepted yet, from `/proc/net/tcp` or `udp` (proc(5))."""
     for line in _read(table).splitlines()[1:]:
         words = line.split()
         if len(words) > 9 and words[3] != _LISTENS:  # the last line may be cut
             sent, _, received = words[4].partition(b":")
-            yield int(sent, 16) + int(received, 16), words[9]
+            yield int(sent, 16) + int(received, 16), words[9] == b"0" and words[3] in _BEFORE_ACCEPTED
 
 
 def _read(path: Path) -> bytes:

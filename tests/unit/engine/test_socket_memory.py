@@ -97,6 +97,17 @@ def test_s202_what_waits_in_connections_that_were_not_accepted_counts(host: Host
     assert host.look() == (Verdict.OOM_KILLED, 257 * MIB)
 
 
+@pytest.mark.parametrize("state", ["04", "05", "09", "0B"])
+def test_s202_what_a_closed_socket_still_sends_is_counted_once(host: Host, state: str) -> None:
+    """It has no inode, too, but its group is still charged. Controls: the states of one that is not accepted yet."""
+    host.write_memory(100 * MIB, 100 * MIB)
+    host.write_table("tcp", line(0, 0, sent=100 * MIB, state=state))
+    assert host.look() == (None, None)
+    for waiting in ("01", "03", "08"):
+        host.write_table("tcp", line(0, 100 * MIB, state=waiting))
+        assert host.look() == (Verdict.OOM_KILLED, 300 * MIB)
+
+
 def test_s202_a_controller_that_may_not_set_the_limit_counts_all_that_waits(tmp_path: Path) -> None:
     host = Host(tmp_path, 1)
     host.write_memory(10 * MIB, 0)
