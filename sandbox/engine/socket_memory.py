@@ -23,6 +23,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,14 +43,19 @@ _INTERVAL_S = 0.1
 _LOOK_SHARE = 10
 """A look may take one part in so many of the time: tables of sockets can be long."""
 
-_MAX_TABLE_BYTES = 16 * 1024**2
+_MAX_FILE_BYTES = 65536
+_MAX_TABLE_LINES = 1_000_000
+"""More than connections in TIME_WAIT, of which a network may have up to 262,144 (`tcp_max_tw_buckets`)."""
+
 _LITTLE = 8
 """Buffers of up to one part in so many of a guest's memory are not looked at."""
 
 _OVERFLOW_UID = b"65534"
 """Of all that this process's user namespace does not have."""
 
-_LISTENS = b"0A"
+_WITHOUT_DATA = (b"06", b"0A")
+"""TIME_WAIT, LISTEN: a listener has numbers of connections in the place of bytes."""
+
 _BEFORE_ACCEPTED = frozenset((b"01", b"03", b"08"))
 """ESTABLISHED, SYN_RECV, CLOSE_WAIT: what a connection can be before it is accepted. A closed socket has no inode, too,
 but it leaves these states first (tcp_close), and stays charged to its group.
@@ -165,21 +171,25 @@ class _Socket(NamedTuple):
 
 
 def _read_sockets(table: Path) -> Iterator[_Socket]:
-    """From `/proc/net/tcp` or `udp` (proc(5)). Connections that were not accepted have no inode. A listener has numbers
-    of connections in the place of bytes.
-    """
-    for line in _read(table).splitlines()[1:]:
-        words = line.split()
-        if len(words) > 9 and words[3] != _LISTENS:  # the last line may be cut
+    """From `/proc/net/tcp` or `udp` (proc(5)). Connections that were not accepted have no inode."""
+    for words in _read_rows(table):
+        if len(words) > 9 and words[3] not in _WITHOUT_DATA:
             sent, _, received = words[4].partition(b":")
             has_inode, uid = words[9] != b"0", words[7]
             is_unaccepted = not has_inode and words[3] in _BEFORE_ACCEPTED
             yield _Socket(int(sent, 16) + int(received, 16), uid, has_inode or uid != b"0", is_unaccepted)
 
 
+def _read_rows(table: Path) -> Iterator[list[bytes]]:
+    """Row by row: tables of many MiB are never in memory as a whole."""
+    with suppress(OSError), table.open("rb") as file:
+        next(file, None)
+        yield from map(bytes.split, islice(file, _MAX_TABLE_LINES))
+
+
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(_MAX_TABLE_BYTES)
+            return file.read(_MAX_FILE_BYTES)
     except OSError:
         return b""

@@ -118,6 +118,15 @@ def test_s202_a_controller_that_may_not_set_the_limit_counts_all_that_waits(tmp_
     assert host.look() == (Verdict.OOM_KILLED, 260 * MIB)
 
 
+def test_s202_connections_that_wait_to_be_forgotten_hide_no_socket(host: Host) -> None:
+    """As many as a network may have with the kernel's defaults on a large host (`tcp_max_tw_buckets`)."""
+    host.write_memory(100 * MIB, 0)
+    host.write_table("tcp", *[line(0, 0, state="06", uid=0)] * 262_144)
+    assert host.look() == (None, None)
+    host.write_table("tcp", *[line(0, 0, state="06", uid=0)] * 262_144, line(0, 157 * MIB))
+    assert host.look() == (Verdict.OOM_KILLED, 257 * MIB)
+
+
 OTHER_UID, UNKNOWN_UID = 2000, 0
 
 
