@@ -50,7 +50,7 @@ _DELEGATED = {"cpuset": "guests see all CPUs", "io": "reports lack the bytes wri
 """Controllers that a rootless engine can do without, and what is missing then."""
 
 _BUFFERS_ARE_LIMITED = (
-    "they get limits of their own, an eighth of a guest's memory, which the kernel may exceed, and are watched."
+    "they get limits of their own, half of a guest's memory, which the kernel may exceed, and are watched."
 )
 _BUFFERS_ARE_WATCHED = (
     "a guest is only watched, and for a moment can hold more (root also sets a limit, where the kernel has one)."

@@ -20,7 +20,7 @@ from sandbox.checks.output import OutputForwarder, OutputListener, Spool
 from sandbox.checks.reader_faults import ReaderFaults
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_labels import INSTANCE_LABEL, TENANT_LABEL
-from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, never_stop
+from sandbox.engine.container_types import ContainerExit, Neighbours, StopCondition, Streams, never_stop
 from sandbox.engine.create_options import GuestAccount, LayerMount, Supervisor
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
@@ -69,6 +69,11 @@ class Companions(Protocol):
     @property
     def runs(self) -> tuple[ServiceRun, ...]:
         """What ran, once the check has ended."""
+        ...
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """As the check sees them."""
         ...
 
     def run_beside(self, container_id: str, stop_condition: StopCondition) -> AbstractContextManager[None]:

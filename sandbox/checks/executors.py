@@ -23,6 +23,7 @@ from sandbox.engine.container_labels import (
     task_container_name,
 )
 from sandbox.engine.container_types import (
+    ALONE,
     ContainerExit,
     StopCondition,
     Streams,
@@ -231,6 +232,7 @@ def _build_check(
         surround=(lambda guest: companions.run_beside(guest, stop_condition)) if companions else surround_with_nothing,
         beside=launch.run_beside if launch else None,
         disk_used=directories.read_disk_used,
+        neighbours=companions.neighbours if companions else ALONE,
     )
 
 

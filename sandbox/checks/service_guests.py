@@ -23,7 +23,15 @@ from sandbox.checks.execute import GuestSettings
 from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import Spool
 from sandbox.engine.container_labels import RUN_LABEL, SERVICE_LABEL
-from sandbox.engine.container_types import ContainerExit, StopCondition, Streams, SupervisedCheck
+from sandbox.engine.container_types import (
+    ContainerExit,
+    Neighbours,
+    NetworkMember,
+    StopCondition,
+    Streams,
+    SupervisedCheck,
+    find_neighbours,
+)
 from sandbox.engine.create_options import SERVICE_DIRECTORY, ContainerSpec, GuestAccount, create_options
 from sandbox.engine.guest_commands import build_service_command
 from sandbox.engine.protocol import GuestRunner
@@ -51,17 +59,30 @@ class ServiceRunner:
 
 @dataclass
 class RunServices:
-    """The services of one run. `most_s`: how long its check may take. Each use of `run_beside` starts them anew.
+    """The services of one run. `check`: its check's guest. `most_s`: how long it may take.
 
-    `runs` is filled when the check has ended.
+    Each use of `run_beside` starts them anew. `runs` is filled when the check has ended.
     """
 
     runner: ServiceRunner
     run_id: str
     services: tuple[ServiceSetup, ...]
     account: GuestAccount
+    check: NetworkMember
     most_s: float
     runs: tuple[ServiceRun, ...] = ()
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Those of the check."""
+        return find_neighbours(self.check, map(self._describe_member, self.services))
+
+    def _describe_member(self, setup: ServiceSetup) -> NetworkMember:
+        return NetworkMember(self.account.user[0], setup.rule.limits.memory_bytes)
+
+    def _find_neighbours(self, setup: ServiceSetup) -> Neighbours:
+        others = (self._describe_member(other) for other in self.services if other is not setup)
+        return find_neighbours(self._describe_member(setup), (self.check, *others))
 
     @contextmanager
     def run_beside(self, container_id: str, stop_condition: StopCondition) -> Iterator[None]:
@@ -124,6 +145,7 @@ class RunServices:
             streams=Streams(service.write, service.write),
             deadline_s=setup.rule.ready_s + self.most_s + _OVERTIME_S,
             stop_condition=service.why_stop,
+            neighbours=self._find_neighbours(setup),
         )
         return self.runner.engine.run_supervised(name, create_options(spec, self.runner.policy), work, keep=False)
 
@@ -193,7 +215,7 @@ class _RunningService:
         except SandboxError as error:
             brief = f"The service '{self.setup.rule.name}' could not be started: {error.brief}"
             return error.with_changes(brief=brief)
-        if ending.oom_killed:
+        if ending.oom_killed or ending.stop_verdict is Verdict.OOM_KILLED:
             return self._failure("ended before it was ready: it needs more memory than its limit")
         return self._failure(f"ended before it was ready, with exit status {ending.exit_code}")
 

@@ -156,10 +156,10 @@ def read_held_memory(paths: CgroupPaths) -> int | None:
 
 
 def share_of_sockets(memory_bytes: int) -> int:
-    """What network buffers may hold on version 1 before they are slowed down: more than the tenth that the kernel gives
-    them on a host with so much memory (`tcp_mem`).
+    """What network buffers may hold on version 1 before they are slowed down. Many connections at once stall with less
+    (ADR 183); the watch bounds memory and buffers together (socket_memory.py).
     """
-    return memory_bytes // 8
+    return memory_bytes // 2
 
 
 def read_charged_sockets(paths: CgroupPaths) -> int:

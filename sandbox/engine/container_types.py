@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 
@@ -75,12 +75,38 @@ class ContainerExit:
 
 
 @dataclass(frozen=True)
+class NetworkMember:
+    """A guest in a network that several share: its uid on this host, and its limit on memory."""
+
+    uid: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The other guests in a guest's network: the limits on memory of all of them, and of those with its uid."""
+
+    memory_bytes: int = 0
+    same_uid_bytes: int = 0
+
+
+ALONE = Neighbours()
+
+
+def find_neighbours(member: NetworkMember, others: Iterable[NetworkMember]) -> Neighbours:
+    """Pure."""
+    limits = [(other.memory_bytes, other.uid == member.uid) for other in others]
+    return Neighbours(sum(size for size, _ in limits), sum(size for size, is_same in limits if is_same))
+
+
+@dataclass(frozen=True)
 class SupervisedCheck:
     """One check in a guest: its command, the receivers of its output, its deadline and stop condition.
 
     `max_left_bytes`: a guest that holds more in memory afterwards is not kept; None: no limit.
     `surround`: what runs beside the check; its time is not the check's. `beside`: steps that are taken in its own guest
     while it runs; it is killed after the last of them. `disk_used`: what its files hold, for the samples.
+    `neighbours`: who else has sockets in its network.
     """
 
     build_command: CommandBuilder
@@ -91,6 +117,7 @@ class SupervisedCheck:
     surround: Surround = surround_with_nothing
     beside: Beside | None = None
     disk_used: ReadDiskUsed = find_no_disk
+    neighbours: Neighbours = ALONE
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,10 @@ Both leave gaps. A connection that its listener did not accept belongs to no gro
 And the limit of version 1 slows a socket down, but the kernel goes past it rather than to refuse each socket its least
 buffer (seen: 571 MB with a limit of 32 MiB, in 3,900 connections). So the buffers are watched, too.
 
+Guests that share a network (a check and its services) see each other's sockets: the uid tells them apart. Kernels
+before 6.17 show uid 0 for sockets that no process holds; and services of a run have one uid. What could be another's
+ends a guest only if it is more than all that it could be of may hold together.
+
 Files: Documentation/admin-guide/cgroup-v1/memory.rst; net/core/sock.c and net/ipv4/tcp_ipv4.c (/proc/net/tcp) of the
 kernel. Seen: Linux 6.18, version 1.
 """
@@ -15,10 +19,13 @@ kernel. Seen: Linux 6.18, version 1.
 from __future__ import annotations
 
 import mmap
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from sandbox.engine.cgroups import (
     SOCKET_LIMIT,
@@ -28,7 +35,7 @@ from sandbox.engine.cgroups import (
     read_limit,
     share_of_sockets,
 )
-from sandbox.engine.container_types import StopCondition
+from sandbox.engine.container_types import ALONE, Neighbours, StopCondition
 from sandbox.models import Verdict
 
 _PROC = Path("/proc")
@@ -36,8 +43,23 @@ _INTERVAL_S = 0.1
 _LOOK_SHARE = 10
 """A look may take one part in so many of the time: tables of sockets can be long."""
 
-_MAX_TABLE_BYTES = 16 * 1024**2
-_LISTENS = b"0A"
+_MAX_FILE_BYTES = 65536
+_MAX_TABLE_LINES = 1_000_000
+"""More than connections in TIME_WAIT, of which a network may have up to 262,144 (`tcp_max_tw_buckets`)."""
+
+_LITTLE = 8
+"""Buffers of up to one part in so many of a guest's memory are not looked at."""
+
+_OVERFLOW_UID = b"65534"
+"""Of all that this process's user namespace does not have."""
+
+_WITHOUT_DATA = (b"06", b"0A")
+"""TIME_WAIT, LISTEN: a listener has numbers of connections in the place of bytes."""
+
+_BEFORE_ACCEPTED = frozenset((b"01", b"03", b"08"))
+"""ESTABLISHED, SYN_RECV, CLOSE_WAIT: what a connection can be before it is accepted. A closed socket has no inode, too,
+but it leaves these states first (tcp_close), and stays charged to its group.
+"""
 
 
 def limit_socket_memory(groups: CgroupPaths | None, memory_bytes: int) -> None:
@@ -66,10 +88,12 @@ class SocketWatch:
         self._pid = pid
         self._memory_bytes = memory_bytes
         self._proc = proc
+        self._neighbours = ALONE
         self._due = 0.0
 
-    def watch_beside(self, condition: StopCondition) -> StopCondition:
+    def watch_beside(self, condition: StopCondition, neighbours: Neighbours = ALONE) -> StopCondition:
         """A condition that is met when the given one is, or the buffers are too large."""
+        self._neighbours = neighbours
         return lambda: condition() or self.check()
 
     def check(self) -> Verdict | None:
@@ -77,28 +101,48 @@ class SocketWatch:
         started = time.monotonic()
         if self._groups is None or started < self._due:
             return None
-        held = self._count(self._groups)
+        excess = self._find_excess(self._groups)
         ended = time.monotonic()
         self._due = ended + max(_INTERVAL_S, (ended - started) * _LOOK_SHARE)
-        if held <= self._memory_bytes:
+        if excess is None:
             return None
-        self.held_bytes = held
+        self.held_bytes = excess
         return Verdict.OOM_KILLED
 
-    def _count(self, groups: CgroupPaths) -> int:
-        share = share_of_sockets(self._memory_bytes)
-        if _count_host_bytes(self._proc) <= share:
-            return 0
-        in_buffers = self._count_buffers(groups)
-        return 0 if in_buffers <= share else in_buffers + (read_held_memory(groups) or 0)
-
-    def _count_buffers(self, groups: CgroupPaths) -> int:
-        """Where the kernel charges sockets to the guest, those that it did not accept yet are missing."""
-        folder = self._proc / str(self._pid) / "net"
+    def _find_excess(self, groups: CgroupPaths) -> int | None:
+        """What the guest holds, if it is more than it may."""
+        little = self._memory_bytes // _LITTLE
+        if _count_host_bytes(self._proc) <= little:
+            return None
         is_charged = groups.version > 1 or read_limit(groups.memory, SOCKET_LIMIT) is not None
-        tables = ("tcp", "tcp6") if is_charged else ("tcp", "tcp6", "udp", "udp6")
-        waiting = sum(_sum_waiting(folder / name, only_unaccepted=is_charged) for name in tables)
-        return waiting + (read_charged_sockets(groups) if is_charged else 0)
+        charged = read_charged_sockets(groups) if is_charged else 0
+        own, unknown = self._count_waiting(is_charged=is_charged)
+        if charged + own + unknown <= little:
+            return None
+        certain = charged + (read_held_memory(groups) or 0)
+        bounds = (
+            (certain, 0),
+            (certain + own, self._neighbours.same_uid_bytes),
+            (certain + own + unknown, self._neighbours.memory_bytes),
+        )
+        return next((held for held, others in bounds if held > self._memory_bytes + others), None)
+
+    def _count_waiting(self, *, is_charged: bool) -> tuple[int, int]:
+        """Bytes in sockets of the guest's uid, and in those of an unknown one. Where the kernel charges sockets to the
+        guest, only in those that it did not accept yet. A guest that is alone in its network has all of them.
+        """
+        folder = self._proc / str(self._pid)
+        uid = None if self._neighbours == ALONE else _read_uid(folder)
+        own = unknown = 0
+        for name in ("tcp", "tcp6") if is_charged else ("tcp", "tcp6", "udp", "udp6"):
+            for socket in _read_sockets(folder / "net" / name):
+                if is_charged and not socket.is_unaccepted:
+                    continue
+                if self._neighbours == ALONE or socket.uid == uid:
+                    own += socket.waiting_bytes
+                elif uid is None or not socket.has_owner:
+                    unknown += socket.waiting_bytes
+        return own, unknown
 
 
 def _count_host_bytes(proc: Path) -> int:
@@ -111,25 +155,41 @@ def _count_host_bytes(proc: Path) -> int:
     return pages * mmap.PAGESIZE
 
 
-def _sum_waiting(table: Path, *, only_unaccepted: bool) -> int:
-    """Bytes that wait in sockets; those of connections that were not accepted have no inode. A listener has numbers of
-    connections in the place of bytes.
-    """
-    return sum(size for size, inode in _read_sockets(table) if inode == b"0" or not only_unaccepted)
+def _read_uid(folder: Path) -> bytes | None:
+    """The uid of a process, as this process sees it, which is how tables of sockets show it, too."""
+    found = re.search(rb"^Uid:\t(\d+)", _read(folder / "status"), re.MULTILINE)
+    return found[1] if found and found[1] != _OVERFLOW_UID else None
 
 
-def _read_sockets(table: Path) -> Iterator[tuple[int, bytes]]:
-    """Bytes and inode of each socket, from `/proc/net/tcp` or `udp` (proc(5))."""
-    for line in _read(table).splitlines()[1:]:
-        words = line.split()
-        if len(words) > 9 and words[3] != _LISTENS:  # the last line may be cut
+class _Socket(NamedTuple):
+    """`has_owner`: its uid is known."""
+
+    waiting_bytes: int
+    uid: bytes
+    has_owner: bool
+    is_unaccepted: bool
+
+
+def _read_sockets(table: Path) -> Iterator[_Socket]:
+    """From `/proc/net/tcp` or `udp` (proc(5)). Connections that were not accepted have no inode."""
+    for words in _read_rows(table):
+        if len(words) > 9 and words[3] not in _WITHOUT_DATA:
             sent, _, received = words[4].partition(b":")
-            yield int(sent, 16) + int(received, 16), words[9]
+            has_inode, uid = words[9] != b"0", words[7]
+            is_unaccepted = not has_inode and words[3] in _BEFORE_ACCEPTED
+            yield _Socket(int(sent, 16) + int(received, 16), uid, has_inode or uid != b"0", is_unaccepted)
+
+
+def _read_rows(table: Path) -> Iterator[list[bytes]]:
+    """Row by row: tables of many MiB are never in memory as a whole."""
+    with suppress(OSError), table.open("rb") as file:
+        next(file, None)
+        yield from map(bytes.split, islice(file, _MAX_TABLE_LINES))
 
 
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(_MAX_TABLE_BYTES)
+            return file.read(_MAX_FILE_BYTES)
     except OSError:
         return b""

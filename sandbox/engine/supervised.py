@@ -193,7 +193,7 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
                 command,
                 check.streams,
                 check.deadline_s,
-                guest.sockets.watch_beside(check.stop_condition),
+                guest.sockets.watch_beside(check.stop_condition, check.neighbours),
                 meter.sample,
                 check.beside,
             )

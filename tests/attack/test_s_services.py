@@ -16,8 +16,11 @@ import pytest
 
 from devtools.guests import remove_guests_of
 from devtools.user_ids import list_users
+from sandbox.checks.service_guests import RunServices
+from sandbox.engine import supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import SERVICE_LABEL
+from sandbox.engine.container_types import ALONE
 from sandbox.files.mount_points import unmount_below
 from sandbox.models import CheckRun, Verdict
 from sandbox.workbench import VerifyOptions, Watch, Workbench
@@ -212,3 +215,40 @@ def test_s22_a_killed_controller_leaves_no_service(tmp_path: Path, engine: Docke
             workbench.collect()
             assert guests_of(bench, engine) == []
         assert not [home for home in list_users().values() if str(bench.home) in home]
+
+
+FILLED_MIB = 60
+FILLS = f"""
+import socket, time
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+s.bind(("127.0.0.1", 0)); s.listen(4096)
+kept, sent = [], 0
+while sent < {FILLED_MIB} << 20:
+    c = socket.socket(); c.connect(s.getsockname()); c.setblocking(False); kept.append(c)
+    sent += c.send(b"x" * 150000)
+ready = socket.create_server(("127.0.0.1", 8000)); time.sleep(60)
+"""
+HOLDS = """
+import time
+held = bytearray(80 << 20)
+for i in range(0, len(held), 4096): held[i] = 1
+waits = [line.split() for name in ("tcp", "udp") for line in open("/proc/net/" + name) if line.split()[3] == "01"]
+print(sum(int(n, 16) for words in waits for n in words[4].split(":")) >> 20, flush=True)
+time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("limits_sockets", [True, False], ids=["a limit and the watch", "the watch alone"])
+def test_s202_network_buffers_of_a_service_are_not_its_checks(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits_sockets: bool
+) -> None:
+    """Both are within their limits. Control: without the list of neighbours, the check is ended for the service's."""
+    if not limits_sockets:
+        monkeypatch.setattr(supervised, "limit_socket_memory", lambda *_: None)
+    with home_of(tmp_path, engine, check("go", "python3", "-c", HOLDS), service(FILLS)) as bench:
+        found = bench.run()["go"]
+        assert found.verdict is Verdict.PASSED, (found.verdict, found.usage.memory_peak_bytes)
+        assert int(found.stdout_tail) >= FILLED_MIB, "void"
+        assert [ran.ended_early for ran in found.services] == [False]
+        monkeypatch.setattr(RunServices, "neighbours", ALONE)
+        assert bench.run(VerifyOptions(cache=False))["go"].verdict is Verdict.OOM_KILLED

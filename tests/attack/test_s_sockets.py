@@ -91,3 +91,31 @@ def test_s202_network_buffers_count_as_memory_of_a_guest(
     else:
         assert found.verdict is Verdict.OOM_KILLED
         assert (found.usage.memory_peak_bytes or 0) > LIMIT
+
+
+CLOSES = """
+import socket, time
+listener = socket.socket(); listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+listener.bind(("127.0.0.1", 0)); listener.listen(64)
+kept, sent, chunk = [], 0, b"x" * 65536
+while sent < 26 << 20:
+    c = socket.socket(); c.connect(listener.getsockname()); a, _ = listener.accept(); kept += [a, c]
+    c.setblocking(False)
+    while sent < 26 << 20:
+        try: sent += c.send(chunk)
+        except OSError: break
+for c in kept[1::2]: c.close()
+waits = [line.split() for line in open("/proc/net/tcp") if line.split()[3] in ("04", "09")]
+print(sum(int(words[4].split(":")[0], 16) for words in waits) >> 20, {words[9] for words in waits}, flush=True)
+time.sleep(1)
+"""
+
+
+def test_s202_what_a_closed_socket_still_sends_is_no_memory_twice(guests: Callable[..., Arena]) -> None:
+    """A check that closes sockets with data on the way passes: it holds less than its limit."""
+    found = run(guests("python3", "-c", CLOSES, extra=ROOM, image="python"))
+    closed, _, inodes = found.stdout_tail.partition(" ")
+    assert closed, (found.verdict, found.stderr_tail)
+    assert int(closed) > 20, "void"
+    assert inodes.strip() == "{'0'}", "void"
+    assert found.verdict is Verdict.PASSED, (found.verdict, found.usage.memory_peak_bytes)

@@ -15,6 +15,7 @@ from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, wi
 from sandbox.checks.executors import FreshContainer, TaskContainer
 from sandbox.checks.reader_faults import ReaderFaults
 from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services
+from sandbox.engine.container_types import NetworkMember
 from sandbox.engine.create_options import Supervisor
 from sandbox.engine.products import count_bindable_cpus
 from sandbox.errors import ErrorCode, SandboxError
@@ -118,7 +119,8 @@ def _surround(
         return
     runner = ServiceRunner(services.guest_engine, services.policies.container, recorder.guest, recorder.logs)
     with lease_account(services, run_id) as account:
-        beside = RunServices(runner, run_id, companions, account, check.timeout_s)
+        guest = NetworkMember(place.account.user[0], check.limits.memory_bytes)
+        beside = RunServices(runner, run_id, companions, account, guest, check.timeout_s)
         try:
             yield replace(place, companions=beside)
         except BaseException:

@@ -7,17 +7,26 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.checks.execute import GuestSettings
 from sandbox.checks.executors import with_surroundings
 from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services, service_log, write_script
-from sandbox.engine.container_types import never_stop
+from sandbox.engine.cgroups import Counters
+from sandbox.engine.container_types import (
+    ContainerExit,
+    Neighbours,
+    NetworkMember,
+    SupervisedCheck,
+    never_stop,
+)
 from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Check, ServiceRule, ServiceSetup
+from sandbox.models import Check, ServiceRule, ServiceSetup, Verdict
 from sandbox.store.quarantine import QuarantineNotes
 from tests.unit.conftest import refused
 from tests.unit.engine.test_create_options import POLICY
@@ -26,6 +35,7 @@ from tests.unit.memory_engine import MemoryEngine
 RULE = ServiceRule(
     name="web", image="base", ready=("true",), port=8000, ready_s=5.0, check_env={"URL": "web", "A": "1"}
 )
+CHECK = NetworkMember(65000, 3 << 20)
 IMAGE = "sha256:" + "1" * 64
 
 
@@ -81,7 +91,7 @@ def services(tmp_path: Path) -> RunServices:
     files = tmp_path / "mask", tmp_path / "hosts"
     guest = GuestSettings(image, "runc", *files, "0123456789abcdef", 2, Supervisor(tmp_path / "init", 600))
     account = GuestAccount((66000, 66000), AccountFiles(tmp_path / "passwd", tmp_path / "group"))
-    return RunServices(ServiceRunner(engine, POLICY, guest, tmp_path), "run-0123456789", (setup,), account, 60.0)
+    return RunServices(ServiceRunner(engine, POLICY, guest, tmp_path), "run-0123456789", (setup,), account, CHECK, 60.0)
 
 
 def test_a_service_that_ends_before_the_check_is_named_in_its_run(services: RunServices) -> None:
@@ -93,6 +103,43 @@ def test_a_service_that_ends_before_the_check_is_named_in_its_run(services: RunS
     assert ran.output_bytes == service_log(services.runner.logs, services.run_id, "web").stat().st_size
     services.forget_logs()
     assert not service_log(services.runner.logs, services.run_id, "web").exists()
+
+
+def test_s202_a_service_that_its_network_buffers_ended_says_so(
+    services: RunServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: one that ends by itself is named with its exit status."""
+    endings = [Verdict.OOM_KILLED, None]
+
+    def end(_engine: MemoryEngine, _name: str, _options: Any, _check: SupervisedCheck, *, keep: bool) -> ContainerExit:
+        return ContainerExit(137, keep, False, datetime.now(UTC), 0.1, Counters(), stop_verdict=endings.pop(0))
+
+    monkeypatch.setattr(MemoryEngine, "run_supervised", end)
+    for why in ("it needs more memory than its limit", "with exit status 137"):
+        with refused(ErrorCode.SERVICE_FAILED) as caught, services.run_beside("c" * 64, never_stop):
+            raise AssertionError("the check ran")
+        assert why in caught.value.brief
+        services.forget_logs()
+
+
+def test_s202_each_guest_of_a_network_knows_the_limits_of_the_others(
+    services: RunServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The services of a run have one uid."""
+    limit = RULE.limits.memory_bytes
+    [first] = services.services
+    services.services = (first, first.model_copy(update={"rule": RULE.model_copy(update={"name": "db"})}))
+    seen: list[Neighbours] = []
+
+    def note(_engine: MemoryEngine, _name: str, _options: Any, check: SupervisedCheck, *, keep: bool) -> ContainerExit:
+        seen.append(check.neighbours)
+        return ContainerExit(1, keep, False, datetime.now(UTC), 0.1, Counters())
+
+    monkeypatch.setattr(MemoryEngine, "run_supervised", note)
+    with refused(ErrorCode.SERVICE_FAILED), services.run_beside("c" * 64, never_stop):
+        raise AssertionError("the check ran")
+    assert seen == [Neighbours(limit + CHECK.memory_bytes, limit)] * 2
+    assert services.neighbours == Neighbours(2 * limit, 0)
 
 
 def test_a_missing_image_is_told_with_the_services_name(services: RunServices) -> None:

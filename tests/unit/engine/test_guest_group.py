@@ -63,7 +63,7 @@ def test_version_1_gets_a_group_in_each_hierarchy(version_1: GroupHost, tmp_path
     assert found == {
         "memory.limit_in_bytes": str(20 * GIB),
         "memory.memsw.limit_in_bytes": str(20 * GIB),
-        "memory.kmem.tcp.limit_in_bytes": str(20 * GIB // 8),
+        "memory.kmem.tcp.limit_in_bytes": str(20 * GIB // 2),
         "pids.max": "4000",
         "cpu.shares": "1024",
     }
@@ -147,7 +147,7 @@ def test_systemd_makes_a_slice(version: int, tmp_path: Path) -> None:
         "start space-sandbox.slice",
     ], "set first: a slice that was started is without a limit until then"
     sockets = (base / "space.slice" / "space-sandbox.slice" / "memory.kmem.tcp.limit_in_bytes").read_text()
-    assert (sockets == str(20 * GIB // 8)) == (version == 1), "systemd has no setting for it"
+    assert (sockets == str(20 * GIB // 2)) == (version == 1), "systemd has no setting for it"
 
 
 def test_a_slice_is_stopped_and_its_settings_are_taken_back() -> None:

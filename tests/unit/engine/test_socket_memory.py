@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.engine.cgroups import SOCKET_LIMIT, CgroupPaths
-from sandbox.engine.container_types import never_stop
+from sandbox.engine.container_types import ALONE, Neighbours, NetworkMember, find_neighbours, never_stop
 from sandbox.engine.socket_memory import SocketWatch, limit_socket_memory
 from sandbox.models import Verdict
 
@@ -19,9 +19,9 @@ HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrn
 UNLIMITED = str(9223372036854771712)
 
 
-def line(inode: int, received: int, *, sent: int = 0, state: str = "01") -> str:
+def line(inode: int, received: int, *, sent: int = 0, state: str = "01", uid: int = 1000) -> str:
     queues = f"{sent:08X}:{received:08X}"
-    return f"   0: 0100007F:B43B 0100007F:1F90 {state} {queues} 00:00000000 00000000  1000        0 {inode} 1 00 20\n"
+    return f"   0: 0100007F:B43B 0100007F:1F90 {state} {queues} 00:00000000 00000000 {uid:5}        0 {inode} 1 00 20\n"
 
 
 class Host:
@@ -32,6 +32,7 @@ class Host:
         self.group = root / "memory" / "guest"
         for folder in (self.group, self.proc / "net", self.proc / str(PID) / "net"):
             folder.mkdir(parents=True)
+        (self.proc / str(PID) / "status").write_text("Name:\tsandbox-init\nUid:\t1000\t1000\t1000\t1000\n")
         self.write_memory(0, 0)
         self.write_host(tcp=2048 * MIB, udp=0)
         if version == 1:
@@ -54,9 +55,9 @@ class Host:
     def write_table(self, name: str, *lines: str) -> None:
         (self.proc / str(PID) / "net" / name).write_text(HEAD + "".join(lines))
 
-    def look(self) -> tuple[Verdict | None, int | None]:
+    def look(self, neighbours: Neighbours = ALONE) -> tuple[Verdict | None, int | None]:
         watch = SocketWatch(self.paths, PID, LIMIT, self.proc)
-        return watch.watch_beside(never_stop)(), watch.held_bytes
+        return watch.watch_beside(never_stop, neighbours)(), watch.held_bytes
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
@@ -69,7 +70,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
 def test_s202_version_1_gets_a_limit(tmp_path: Path) -> None:
     host = Host(tmp_path, 1)
     limit_socket_memory(host.paths, LIMIT)
-    assert (host.group / SOCKET_LIMIT).read_text() == str(32 * MIB)
+    assert (host.group / SOCKET_LIMIT).read_text() == str(128 * MIB)
 
 
 def test_s202_where_there_is_no_such_limit_none_is_made(tmp_path: Path) -> None:
@@ -97,6 +98,17 @@ def test_s202_what_waits_in_connections_that_were_not_accepted_counts(host: Host
     assert host.look() == (Verdict.OOM_KILLED, 257 * MIB)
 
 
+@pytest.mark.parametrize("state", ["04", "05", "09", "0B"])
+def test_s202_what_a_closed_socket_still_sends_is_counted_once(host: Host, state: str) -> None:
+    """It has no inode, too, but its group is still charged. Controls: the states of one that is not accepted yet."""
+    host.write_memory(100 * MIB, 100 * MIB)
+    host.write_table("tcp", line(0, 0, sent=100 * MIB, state=state))
+    assert host.look() == (None, None)
+    for waiting in ("01", "03", "08"):
+        host.write_table("tcp", line(0, 100 * MIB, state=waiting))
+        assert host.look() == (Verdict.OOM_KILLED, 300 * MIB)
+
+
 def test_s202_a_controller_that_may_not_set_the_limit_counts_all_that_waits(tmp_path: Path) -> None:
     host = Host(tmp_path, 1)
     host.write_memory(10 * MIB, 0)
@@ -104,6 +116,65 @@ def test_s202_a_controller_that_may_not_set_the_limit_counts_all_that_waits(tmp_
     assert host.look() == (None, None)
     host.write_table("udp", line(8, 50 * MIB, state="07"))
     assert host.look() == (Verdict.OOM_KILLED, 260 * MIB)
+
+
+def test_s202_connections_that_wait_to_be_forgotten_hide_no_socket(host: Host) -> None:
+    """As many as a network may have with the kernel's defaults on a large host (`tcp_max_tw_buckets`)."""
+    host.write_memory(100 * MIB, 0)
+    host.write_table("tcp", *[line(0, 0, state="06", uid=0)] * 262_144)
+    assert host.look() == (None, None)
+    host.write_table("tcp", *[line(0, 0, state="06", uid=0)] * 262_144, line(0, 157 * MIB))
+    assert host.look() == (Verdict.OOM_KILLED, 257 * MIB)
+
+
+OTHER_UID, UNKNOWN_UID = 2000, 0
+
+
+@pytest.mark.parametrize("is_charged", [True, False], ids=["charged", "only watched"])
+def test_s202_sockets_of_a_neighbour_with_another_uid_do_not_count(tmp_path: Path, is_charged: bool) -> None:
+    """Controls: in a network of its own all count; and its own count beside the other's."""
+    host = Host(tmp_path, 2 if is_charged else 1)
+    host.write_memory(190 * MIB, 0)
+    beside = Neighbours(LIMIT, same_uid_bytes=0)
+    inode = 0 if is_charged else 7
+    host.write_table("tcp", line(inode, 113 * MIB, uid=OTHER_UID))
+    assert host.look(beside) == (None, None)
+    assert host.look() == (Verdict.OOM_KILLED, 303 * MIB)
+    host.write_table("tcp", line(inode, 113 * MIB, uid=OTHER_UID), line(inode, 67 * MIB))
+    assert host.look(beside) == (Verdict.OOM_KILLED, 257 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("uid", "same_uid_bytes"), [(1000, LIMIT), (UNKNOWN_UID, 0)], ids=["a uid in common", "an unknown uid"]
+)
+def test_s202_what_could_be_a_neighbours_is_bounded_by_both_limits(host: Host, uid: int, same_uid_bytes: int) -> None:
+    host.write_memory(190 * MIB, 0)
+    beside = Neighbours(LIMIT, same_uid_bytes)
+    host.write_table("tcp", line(0, 322 * MIB, uid=uid))
+    assert host.look(beside) == (None, None)
+    host.write_table("tcp", line(0, 323 * MIB, uid=uid))
+    assert host.look(beside) == (Verdict.OOM_KILLED, 513 * MIB)
+
+
+@pytest.mark.parametrize("status", ["", "Uid:\t65534\t65534\t65534\t65534\n"], ids=["gone", "in no namespace of ours"])
+def test_s202_a_guest_without_a_known_uid_has_no_sockets_for_certain(host: Host, status: str) -> None:
+    (host.proc / str(PID) / "status").write_text(status)
+    host.write_memory(190 * MIB, 0)
+    host.write_table("tcp", line(0, 113 * MIB, uid=65534))
+    assert host.look(Neighbours(LIMIT)) == (None, None)
+    host.write_table("tcp", line(0, 323 * MIB, uid=65534))
+    assert host.look(Neighbours(LIMIT)) == (Verdict.OOM_KILLED, 513 * MIB)
+
+
+def test_s202_what_a_guest_holds_for_certain_stops_it_beside_others_too(host: Host) -> None:
+    host.write_memory(100 * MIB, 157 * MIB)
+    assert host.look(Neighbours(LIMIT, LIMIT)) == (Verdict.OOM_KILLED, 257 * MIB)
+
+
+def test_neighbours_are_all_others_and_those_with_the_same_uid() -> None:
+    others = (NetworkMember(1, 10), NetworkMember(2, 20), NetworkMember(1, 40))
+    assert find_neighbours(NetworkMember(1, 5), others) == Neighbours(70, 50)
+    assert find_neighbours(NetworkMember(1, 5), ()) == ALONE
 
 
 def test_s202_a_guest_that_uses_its_memory_for_other_things_is_the_kernels_matter(host: Host) -> None:
