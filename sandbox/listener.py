@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-_CLOSED = {errno.EPIPE, errno.ESHUTDOWN, errno.ECONNRESET, errno.EBADF, errno.EIO}  # EIO: a terminal that hung up
+_CLOSED = {errno.EPIPE, errno.ESHUTDOWN, errno.ECONNRESET, errno.ECONNABORTED, errno.EBADF}
 _log = logging.getLogger(__name__)
 ItemT = TypeVar("ItemT")
 
@@ -21,7 +21,7 @@ def is_closed_stream(error: BaseException) -> bool:
     and it is no defect. Python has no type for a file that it closed itself: ValueError, "... closed file". Pure.
     """
     if isinstance(error, OSError):
-        return error.errno in _CLOSED or isinstance(error, ConnectionError)
+        return error.errno in _CLOSED
     return isinstance(error, ValueError) and "closed file" in str(error)
 
 

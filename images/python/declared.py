@@ -272,12 +272,14 @@ def extensions(wheel: Path, root: Path) -> Iterator[str]:
     installed. So do modules that a build wrote, such as the one with the version, if .gitignore has them. Each appears
     whole and with its time; a part of one that a kill leaves has a name that is never taken into a commit either.
     """
+    ignored = read_ignored(root)
     with zipfile.ZipFile(wheel) as archive:
         for name, folder in itertools.product(archive.namelist(), FOLDERS_OF_SOURCES):
             path = root / folder / name
             is_free = not os.path.lexists(path) or path.lstat().st_mtime == PLACED_AT
-            is_built = any(map(path.match, EXTENSIONS)) or (path.suffix == ".py" and is_ignored(root, path))
-            if "/" not in name or not is_built or not is_free or not os.access(path.parent, os.W_OK):
+            if "/" not in name or not is_free or not os.access(path.parent, os.W_OK):
+                continue
+            if not any(map(path.match, EXTENSIONS)) and (path.suffix != ".py" or not is_ignored(root, path, ignored)):
                 continue
             part = path.with_name(f".part-{path.name}.abi3.so")
             try:
@@ -289,17 +291,23 @@ def extensions(wheel: Path, root: Path) -> Iterator[str]:
             yield path.relative_to(root).as_posix()
 
 
-def is_ignored(root: Path, path: Path) -> bool:
-    """Whether a line of the .gitignore at the root is about the file, and none says that it is not ignored. Patterns
-    for folders are not read.
-    """
+def read_ignored(root: Path) -> list[str]:
+    """The patterns of the .gitignore at the root; none if one of them takes back what others say of whole folders."""
     with suppress(OSError, UnicodeDecodeError):
         lines = [line.strip() for line in (root / ".gitignore").read_text().splitlines()[:MOST_IGNORED]]
         said = [line for line in lines if line and not line.startswith("#")]
-        place = path.relative_to(root).as_posix()
-        found = [line.startswith("!") for line in said if fits_pattern(place, line.removeprefix("!"))]
-        return bool(found) and not any(found)
-    return False
+        if not any(line.startswith("!") and (line.endswith("/") or "**" in line) for line in said):
+            return said
+    return []
+
+
+def is_ignored(root: Path, path: Path, patterns: list[str]) -> bool:
+    """Whether one of the patterns is about the file, and none says that it is not ignored. What they say of folders is
+    not looked at.
+    """
+    place = path.relative_to(root).as_posix()
+    found = [line.startswith("!") for line in patterns if fits_pattern(place, line.removeprefix("!"))]
+    return bool(found) and not any(found)
 
 
 def fits_pattern(place: str, pattern: str) -> bool:

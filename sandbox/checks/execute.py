@@ -22,6 +22,7 @@ from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_labels import INSTANCE_LABEL, TENANT_LABEL
 from sandbox.engine.container_types import ContainerExit, Neighbours, StopCondition, Streams, never_stop
 from sandbox.engine.create_options import GuestAccount, LayerMount, Supervisor
+from sandbox.errors import SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import (
@@ -275,14 +276,24 @@ class Recorder:
                 kept = self.logs / run_id
                 directories = replace(directories, launch=launch_script.build_launch(check, directories.report, kept))
             reason = stop_condition()
-            ending = (
-                self.executor.execute(run_id, check, directories, streams, any_of(stop_condition, flooded))
-                if reason is None
-                else exit_before_start(reason)
-            )
+            try:
+                ending = (
+                    self.executor.execute(run_id, check, directories, streams, any_of(stop_condition, flooded))
+                    if reason is None
+                    else exit_before_start(reason)
+                )
+            except SandboxError:
+                if not out.total_bytes and not err.total_bytes:  # it did not start
+                    self.forget_log(run_id)
+                raise
             if directories.launch is not None:
                 ending = directories.launch.judge(ending)
         return self._record(run_id, check, directories, _count_at_end(ending, directories.disk), _Outputs(out, err))
+
+    def forget_log(self, run_id: str) -> None:
+        """Remove the log of a run that gets no record: without one it is that of a run that goes on, or was killed."""
+        for stream in ("stdout", "stderr"):
+            (self.logs / f"{run_id}.{stream}").unlink(missing_ok=True)
 
     def _record(
         self, run_id: str, check: Check, directories: CheckDirectories, ending: ContainerExit, outputs: _Outputs

@@ -89,7 +89,8 @@ class SocketWatch:
         self._memory_bytes = memory_bytes
         self._proc = proc
         self._neighbours = ALONE
-        self._due = 0.0
+        self._due = self._next_glance = 0.0
+        self._seen_bytes = 0
 
     def watch_beside(self, condition: StopCondition, neighbours: Neighbours = ALONE) -> StopCondition:
         """A condition that is met when the given one is, or the buffers are too large."""
@@ -97,23 +98,29 @@ class SocketWatch:
         return lambda: condition() or self.check()
 
     def check(self) -> Verdict | None:
-        """The `StopCondition` of the buffers alone."""
+        """The `StopCondition` of the buffers alone. Looks are rare while tables are long, but not once sockets of the
+        host hold more than ever since the last look in time: a guest fills them within a second.
+        """
         started = time.monotonic()
-        if self._groups is None or started < self._due:
+        if self._groups is None or started < self._next_glance:
             return None
-        excess = self._find_excess(self._groups)
+        self._next_glance = started + _INTERVAL_S
+        on_host, little = _count_host_bytes(self._proc), self._memory_bytes // _LITTLE
+        if started < self._due and on_host < self._seen_bytes + little:
+            return None
+        self._seen_bytes = max(on_host, self._seen_bytes) if started < self._due else on_host
+        if on_host <= little:
+            return None
+        excess = self._find_excess(self._groups, little)
         ended = time.monotonic()
-        self._due = ended + max(_INTERVAL_S, (ended - started) * _LOOK_SHARE)
+        self._due = ended + (ended - started) * _LOOK_SHARE
         if excess is None:
             return None
         self.held_bytes = excess
         return Verdict.OOM_KILLED
 
-    def _find_excess(self, groups: CgroupPaths) -> int | None:
+    def _find_excess(self, groups: CgroupPaths, little: int) -> int | None:
         """What the guest holds, if it is more than it may."""
-        little = self._memory_bytes // _LITTLE
-        if _count_host_bytes(self._proc) <= little:
-            return None
         is_charged = groups.version > 1 or read_limit(groups.memory, SOCKET_LIMIT) is not None
         charged = read_charged_sockets(groups) if is_charged else 0
         own, unknown = self._count_waiting(is_charged=is_charged)

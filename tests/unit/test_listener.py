@@ -70,7 +70,7 @@ def write_closed(stream: Any, content: bytes | str) -> Exception:
 
 CLOSED = [
     BrokenPipeError(errno.EPIPE, "Broken pipe"),
-    OSError(errno.EIO, "Input/output error"),
+    ConnectionResetError(errno.ECONNRESET, "reset"),
     write_closed(io.StringIO(), ""),
     write_closed(io.TextIOWrapper(io.BytesIO()), ""),
     write_closed(io.BytesIO(), b""),
@@ -87,7 +87,11 @@ def test_a_listener_with_a_closed_stream_is_silently_called_no_more(
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("error", [ValueError("closed"), OSError(errno.ENOSPC, "full"), KeyError("a bug")], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("closed"), OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "a bad disk"), KeyError("a bug")],
+    ids=repr,
+)
 def test_another_error_of_a_listener_is_logged(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     assert listen(error) == 1
     assert caplog.text.count("the listener 'progress' failed and is called no more") == 1

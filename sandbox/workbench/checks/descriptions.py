@@ -54,7 +54,10 @@ def describe_project(
         with new_report_folder(services, room) as (run_id, report):
             account = find_account(services, room.owner)
             place = CheckDirectories(room.root, report, account, tree, clean_room=True, task_id=None)
-            run = run_step(services, recorder, (run_id, check, place), watch, "describe")
+            try:
+                run = run_step(services, recorder, (run_id, check, place), watch, "describe")
+            finally:
+                recorder.forget_log(run_id)
             if run.verdict not in _ANSWERED or (run.verdict is Verdict.FAILED and was_short_of_resources(run)):
                 return None
             if run.verdict is Verdict.FAILED:

@@ -33,6 +33,7 @@ from sandbox.checks.report import read_report
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.disk_usage import DiskUse
 from sandbox.models import CauseKind, Check, CheckRun, Limits, Report, TestFailure, UsageSample, UsageSeries, Verdict
 from sandbox.models.checks import ResultPatterns
@@ -40,6 +41,7 @@ from sandbox.store.home import Home, parse_json
 from sandbox.store.records import save_run
 from sandbox.text import DisplayDecoder, decode_for_display, neutralise
 from sandbox.workbench.checks.compared_sides import is_lost, load_side
+from tests.unit.conftest import refused
 
 # --- spool
 
@@ -542,6 +544,24 @@ def test_a_run_is_recorded_as_it_was(tmp_path: Path) -> None:
     assert heard == [("stdout", executor.out), ("stderr", b"warning\n")]
     assert executor.calls == 1
     assert (tmp_path / "logs" / "run-1.stderr").read_bytes() == b"warning\n"
+
+
+@pytest.mark.parametrize("said", [b"", b"some"], ids=["before its start", "after it wrote"])
+def test_a_check_that_did_not_start_leaves_no_log(said: bytes, tmp_path: Path) -> None:
+    """Without a record it would be that of a run that was killed, and the newest one."""
+
+    class Failing(Scripted):
+        def execute(self, run_id: str, check: Check, directories: CheckDirectories, streams: Streams, _: object) -> Any:
+            if self.out:
+                streams.stdout(self.out)
+            raise SandboxError(ErrorCode.ENGINE_UNAVAILABLE, "gone")
+
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=True, task_id=None)
+    with refused(ErrorCode.ENGINE_UNAVAILABLE):
+        Recorder(Failing(said, ending(0)), GUEST, tmp_path / "logs").run("run-1", CHECK, place)
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == (
+        ["run-1.stderr", "run-1.stdout"] if said else []
+    )
 
 
 @pytest.mark.parametrize("reader", ["report.read_report", "cause.find_cause"])

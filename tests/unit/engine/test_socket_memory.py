@@ -202,6 +202,30 @@ def test_s202_looks_are_rare_and_the_given_condition_comes_first(host: Host, mon
     assert watch.check() is Verdict.OOM_KILLED
 
 
+def test_s202_a_long_look_is_followed_by_one_at_once_only_if_the_host_holds_more(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that takes seconds must not hide what fills up meanwhile, nor keep the controller busy."""
+    now, looks = [100.0], list[float]()
+
+    def look(_watch: SocketWatch, *_: object) -> None:
+        looks.append(now[0])
+        now[0] += 2.0
+
+    monkeypatch.setattr("sandbox.engine.socket_memory.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(SocketWatch, "_find_excess", look)
+    watch = SocketWatch(host.paths, PID, LIMIT, host.proc)
+    grown = LIMIT // 8
+    for held in (1000, 1000 + grown, 1000, 1000 + grown, 1000 + 2 * grown, 1000):
+        host.write_host(tcp=LIMIT + held // mmap.PAGESIZE * mmap.PAGESIZE, udp=0)
+        now[0] += 0.2
+        assert watch.check() is None
+    assert looks == pytest.approx([100.2, 102.4, 105.0])
+    now[0] += 20.0
+    watch.check()
+    assert len(looks) == 4
+
+
 def test_s202_files_that_are_gone_are_no_guest_to_stop(tmp_path: Path) -> None:
     paths = CgroupPaths(1, memory=tmp_path / "gone")
     assert SocketWatch(paths, PID, LIMIT, tmp_path).check() is None

@@ -214,10 +214,21 @@ def test_extensions_stand_beside_their_sources_and_what_the_project_brings_stays
         ("/src/p/_version.py", ["src/p/_version.py"]),
         ("/_version.py", []),
         ("_version.py\n!src/p/_version.py", []),
+        ("*\n!src/\n!src/**\n", []),
         ("other.py", []),
         ("", []),
     ],
-    ids=["pattern", "name", "anywhere", "path", "only at the top", "not that one", "another", "none"],
+    ids=[
+        "pattern",
+        "name",
+        "anywhere",
+        "path",
+        "only at the top",
+        "not that one",
+        "not that folder",
+        "another",
+        "none",
+    ],
 )
 def test_a_module_that_the_build_makes_stands_beside_the_sources_if_no_commit_takes_it(
     ignored: str, placed: list[str], program: ModuleType, tmp_path: Path

@@ -215,7 +215,7 @@ def test_the_log_of_a_killed_run_is_printed_however_it_is_named(past: Past, capf
     for words in ([fresh], [killed], [fresh, killed]):
         assert main(["--home", str(past.desk.home), "check", "log", *words]) == 0
         shown = capfd.readouterr()
-        assert (shown.out, "ended without a result" in shown.err) == ("begun\n", True)
+        assert (shown.out, "ended without saving one" in shown.err) == ("begun\n", True)
     found = past.desk.workbench.run_log(killed)
     assert (found.finished, found.check_id, found.total_bytes, found.truncated) == (False, None, 6, False)
     assert past.desk.workbench.run_log(past.task_id).finished
@@ -249,7 +249,7 @@ def test_of_runs_that_overlapped_it_is_the_one_that_began_last(past: Past) -> No
 def test_a_run_of_a_live_process_is_not_said_to_have_ended(past: Past, capfd: pytest.CaptureFixture[str]) -> None:
     for nonce, said in (
         (past.desk.workbench._services.presence.nonce, "The check is still running: there may be more output."),
-        ("f" * 12, "The check ended without a result: the process that ran it was killed."),
+        ("f" * 12, "The check has no result: the process that ran it was killed, or ended without saving one."),
     ):
         for more in ([], ["--lines", "1:"]):
             left = leave(past, past.task_id, nonce)
