@@ -19,8 +19,10 @@ _TELLS = (
     lazy_pattern(r"(The requested resource '\S{1,300}' could not be found)"),
     lazy_pattern(r"(No matching version found for \S{1,300})"),
     lazy_pattern(r"(error: no matching package named .{1,300} found)$"),
+    lazy_pattern(r"(?:Error: )?(a package asks for a repository: not fetched)$"),  # dependencies/node_fetch.js
+    lazy_pattern(r"(no program is started in a fetch: .{1,250})"),
 )
-"""Lines that name a package that is not there. The first group is what is shown."""
+"""Lines that name a package that is not there, or is not fetched. The first group is what is shown."""
 _PEERS = "Could not resolve dependency:"
 _CONFLICT = lazy_pattern(r"(?:cause: |[\u251c\u2570]\u2500\u25b6 )(Because .*)")
 _NOISE = lazy_pattern(r"$|at .{1,300}[:(]|A complete log of this run|/\S{1,300}\.log$")

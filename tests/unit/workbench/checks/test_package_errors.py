@@ -57,10 +57,21 @@ required by package `space-sandbox-fetch v0.0.0 (/workspace/project)`
 GO = """go: example.org/absent@v1.0.0: reading https://proxy.example/absent/@v/v1.0.0.mod: 404 Not Found
 """
 
+NPM_REPOSITORY = """Error: a package asks for a repository: not fetched
+npm ERR! code EUNKNOWN
+npm ERR! no program is started in a fetch: git ls-remote http://localhost/evil.git
+npm ERR! A complete log of this run can be found in: /workspace/cache/_logs/1.log
+"""
+
 
 @pytest.mark.parametrize(
     ("tail", "said"),
     [
+        (
+            NPM_REPOSITORY,
+            "a package asks for a repository: not fetched; no program is started in a fetch: git ls-remote "
+            "http://localhost/evil.git",
+        ),
         (NPM_404, "'definitely-not-pkg-xyz-123@^1.0.0' is not in this registry"),
         (NPM_404 + NPM_404, "'definitely-not-pkg-xyz-123@^1.0.0' is not in this registry"),
         (NPM_TARGET, "No matching version found for ms@^99.0.0"),
@@ -83,7 +94,7 @@ GO = """go: example.org/absent@v1.0.0: reading https://proxy.example/absent/@v/v
         ),
         ("", ""),
     ],
-    ids=["absent", "twice", "version", "peers", "uv", "uv in a tree", "cargo", "go", "other", "silence"],
+    ids=["repository", "absent", "twice", "version", "peers", "uv", "uv in a tree", "cargo", "go", "other", "silence"],
 )
 def test_the_lines_that_say_why_are_found_whole(tail: str, said: str) -> None:
     assert describe_failure(tail) == said
