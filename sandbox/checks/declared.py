@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from configparser import ConfigParser
 from configparser import Error as ConfigError
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,12 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 
 @dataclass(frozen=True)
 class DeclaredPackages:
-    """The packages that the project in a workspace declares; its files are read once, at the first call. `missing`:
-    clauses of `CheckRun.missing_packages`.
+    """The packages that the project in a workspace declares; its files are read once, at the first call. `left_out`:
+    those that the guest does not have, by the reason.
     """
 
     workspace: Path
-    missing: tuple[str, ...] = ()
+    left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __call__(self, module: str) -> bool | str | None:
         """Whether a file of the project declares a Python, Node or Perl module; why its package is not there, if that
@@ -65,10 +65,9 @@ class DeclaredPackages:
         return bool(self._names & packages) and (self._find_reason(packages) or True)
 
     def _find_reason(self, packages: Set[str]) -> str:
-        """The begin of the clause that names one of the packages, or an archive of it; '' for none."""
-        for clause in self.missing:
-            reason, _, names = clause.partition(": ")
-            for text in names.split(", "):
+        """Why one of the packages, or an archive of it, was left out; '' for none."""
+        for reason, names in self.left_out.items():
+            for text in names:
                 found = _NAME.match(text)
                 name = _normalize(found[0]) if found else ""
                 if packages & {name, _VERSION_OF_ARCHIVE.split(name, maxsplit=1)[0]}:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -137,8 +137,8 @@ class GuestLayer:
 
 @dataclass(frozen=True)
 class GuestSettings:
-    """The settings of a guest: the same for every check of a profile. `without_layers`, `missing_packages`: as
-    `GuestSetup`.
+    """The settings of a guest: the same for every check of a profile. `without_layers`, `missing_packages`,
+    `left_out`: as `GuestSetup`.
     """
 
     image_digest: str
@@ -153,6 +153,7 @@ class GuestSettings:
     cgroup_parent: str = ""  # of all guests of the host
     without_layers: str = ""
     missing_packages: tuple[str, ...] = ()
+    left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tenant: str = ""  # "": none
     compiler_cache: CompilerCacheUse = NO_COMPILER_CACHE
 
@@ -356,7 +357,7 @@ class Recorder:
         """The run with its cause, and with notes about what of it could not be read."""
         found: Cause | None = Cause(kind=CauseKind.UNKNOWN, sentence=cause.EXIT_STATUS_ONLY)
         with faults.note_errors("the cause in its output"):
-            declared = declared_packages.DeclaredPackages(workspace, self.guest.missing_packages)
+            declared = declared_packages.DeclaredPackages(workspace, self.guest.left_out)
             known = run
             if run.report is not None and len(failed) > len(run.report.failed):
                 known = run.model_copy(update={"report": run.report.model_copy(update={"failed": failed})})

@@ -155,7 +155,7 @@ def _describe_missing(workbench: Workbench, run_id: str) -> str:
         workbench.past_run(run_id)
     except SandboxError as error:
         if error.code is ErrorCode.NOT_FOUND:
-            return "The check has no result: the process that ran it was killed, or ended without saving one."
+            return f"{error.brief}."
         return "The check is still running: there may be more output."
     return "The check has ended meanwhile: there may be more output."
 

@@ -131,6 +131,11 @@ def find_run_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
     return read_record(home.logs(owner_id) / f"{run_id}.json", CheckRun)
 
 
+def describe_without_result(run_id: str) -> str:
+    """What is said of a run whose process has ended without a record, such as on a full disk."""
+    return f"{run_id} has no result: the process that ran it was killed, or ended without saving one"
+
+
 def find_ended_run(home: Home, owner_id: str, run_id: str, *, without: str = "", hint: str = "") -> CheckRun:
     """The record of a run that `find_owner` found. `without`: what it lacks until it has ended. `hint`: for that time.
 
@@ -142,7 +147,7 @@ def find_ended_run(home: Home, owner_id: str, run_id: str, *, without: str = "",
         if record is None:
             raise SandboxError(
                 ErrorCode.NOT_FOUND,
-                f"{run_id} has no result: the process that ran it was killed, or ended without saving one",
+                describe_without_result(run_id),
                 hint=f"Run the check again. `sandbox check log {run_id}` prints what it wrote until then.",
             )
     if record is None:

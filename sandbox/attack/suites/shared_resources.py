@@ -156,9 +156,8 @@ def _hidden_disk_is_limited(scene: Scene) -> str:
 
 
 def _buffers_hold_memory(scene: Scene) -> str:
-    said = guests_of(scene).run_soft("perl", "-e", BUFFERS).stdout.decode(errors="replace").strip()
-    require_hit(said == str(BUFFERED_MIB), f"a soft container could not send as much: {said[-200:]}")
-    return f"a soft container held {said} MiB in connections that it did not accept"
+    _run_in_soft_container(scene, BUFFERS, BUFFERED_MIB)
+    return f"a soft container held {BUFFERED_MIB} MiB in connections that it did not accept"
 
 
 def _buffers_are_limited(scene: Scene) -> str:
@@ -168,9 +167,8 @@ def _buffers_are_limited(scene: Scene) -> str:
 
 
 def _opens_ptys(scene: Scene) -> str:
-    said = guests_of(scene).run_soft("perl", "-e", OPENS_PTYS).stdout.decode(errors="replace").strip()
-    require_hit(said == str(PTYS), f"a soft container opened {said[-200:]} of {PTYS}")
-    return f"a soft container opened {said} pseudo terminals"
+    _run_in_soft_container(scene, OPENS_PTYS, PTYS)
+    return f"a soft container opened {PTYS} pseudo terminals"
 
 
 def _ptys_are_limited(scene: Scene) -> str:
@@ -180,6 +178,12 @@ def _ptys_are_limited(scene: Scene) -> str:
     if int(said) > MAX_PTYS:
         raise GotThrough(f"a guest opened {said} pseudo terminals, above the limit of {MAX_PTYS}")
     return f"{said} pseudo terminals of at most {MAX_PTYS}"
+
+
+def _run_in_soft_container(scene: Scene, program: str, taken: int) -> None:
+    """Run a program that prints how much it could take, which has to be all."""
+    said = guests_of(scene).run_soft("perl", "-e", program).stdout.decode(errors="replace").strip()
+    require_hit(said == str(taken), f"a soft container could take {said[-200:]} of {taken}")
 
 
 def _parser_takes_memory(scene: Scene) -> str:

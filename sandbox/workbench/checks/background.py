@@ -35,7 +35,7 @@ from sandbox.store.background_runs import (
 )
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
-from sandbox.store.runs import has_log
+from sandbox.store.runs import describe_without_result, has_log
 from sandbox.store.stop_requests import is_running, list_run_ids
 from sandbox.text import decode_for_display
 from sandbox.workbench.checks.callbacks import HeldListener, Watch
@@ -364,7 +364,7 @@ def _find_run(home: Home, background_threads: BackgroundThreads, run_id: str) ->
     if record.state == "running":
         raise SandboxError(
             ErrorCode.NOT_FOUND,
-            f"{run_id} has no result: the process that ran it was killed, or could not save it",
+            describe_without_result(run_id),
             details=f"{record.operation} of {record.owner_id}, {' '.join(record.check_ids)}",
             hint=" ".join(["Ask for it again.", *_name_kept_log(home, record)]),
         )

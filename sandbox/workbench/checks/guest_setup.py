@@ -72,16 +72,21 @@ class GuestSetup:
     compiler_cache: CompilerCacheUse = NO_COMPILER_CACHE
 
     @property
-    def missing_packages(self) -> tuple[str, ...]:
-        """What the tree asks for and its guests do not have, and why: a clause for each reason."""
-        why = {
+    def left_out(self) -> dict[str, tuple[str, ...]]:
+        """The packages that the layers lack, by the reason."""
+        names_by_reason = {
             "a manifest takes it from elsewhere than a registry": self.from_elsewhere,
             "the registry has no version that fits": self.absent,
             "no versions of the development packages fit together": self.unfit,
             "it cannot be built": self.unbuilt,
         }
-        left_out = (f"left out, for {reason}: {shorten_names(names)}" for reason, names in why.items() if names)
-        return (*filter(None, [self.without_layers]), *left_out)
+        return {f"left out, for {reason}": names for reason, names in names_by_reason.items() if names}
+
+    @property
+    def missing_packages(self) -> tuple[str, ...]:
+        """What the tree asks for and its guests do not have, and why: a clause for each reason."""
+        clauses = (f"{reason}: {shorten_names(names)}" for reason, names in self.left_out.items())
+        return (*filter(None, [self.without_layers]), *clauses)
 
 
 def shorten_names(names: tuple[str, ...]) -> str:

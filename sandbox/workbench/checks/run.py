@@ -228,6 +228,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         services=setup.services,
         without_layers=setup.without_layers,
         missing_packages=setup.missing_packages,
+        left_out=setup.left_out,
         compiler_cache=setup.compiler_cache,
     )
 

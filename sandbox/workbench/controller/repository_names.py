@@ -10,7 +10,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.local.local_remotes import find_enclosing_repository, local_path_of
 from sandbox.models import Repository
 from sandbox.store.home import Home
-from sandbox.store.records import list_repositories
+from sandbox.store.records import list_repositories, not_found_error
 from sandbox.store.short_ids import ambiguous_error
 from sandbox.workbench.controller.remote_access import RemoteConnector
 
@@ -36,11 +36,8 @@ def complete_repo_id(home: Home, remotes: RemoteConnector, name: str) -> str:
         fitting = [f"{repository.id}  {repository.remote_url}" for repository in found]
         raise ambiguous_error(f"'{name[:100]}' fits {len(found)} repositories", fitting, "Give more of the id.")
     if not found and os.path.isdir(name):  # noqa: PTH112 - never raises
-        raise SandboxError(
-            ErrorCode.NOT_FOUND,
-            f"There is no repository '{name[:100]}'",
-            hint=f"A directory is named with its path: `./{name[:100]}`. `sandbox repo list` shows all repositories.",
-        )
+        hint = f"A directory is named with its path: `./{name[:100]}`. `sandbox repo list` shows all repositories."
+        raise not_found_error("repository", name, (repository.id for repository in known), hint)
     return found[0].id if found else name
 
 

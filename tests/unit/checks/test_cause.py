@@ -491,11 +491,12 @@ def test_a_declared_package_that_was_left_out_is_not_advised_to_be_declared(
 ) -> None:
     """Control: one that is declared where it is not fetched from, such as an extra `docs`."""
     (tmp_path / "requirements-test.txt").write_text("Own.Name>=1,<2\nPyYAML\nrequests\n")
-    clauses = (
-        "left out, for the registry has no version that fits: other, own-name[x]>=1,<2",
-        "left out, for it cannot be built: PyYAML-5.4.tar.gz",
-    )
-    declared = DeclaredPackages(tmp_path, clauses)
+    others = tuple(f"other{n}" for n in range(5))  # more than a sentence names
+    left_out = {
+        "left out, for the registry has no version that fits": (*others, "own-name[x]>=1,<2"),
+        "left out, for it cannot be built": ("PyYAML-5.4.tar.gz",),
+    }
+    declared = DeclaredPackages(tmp_path, left_out)
     assert declared(module) == reason
     cause = find_cause(CHECK, failed(1, out=f"ModuleNotFoundError: No module named '{module}'"), declared)
     assert cause is not None

@@ -231,7 +231,7 @@ def test_an_end_that_cannot_be_saved_is_answered_and_saved_later(desk: Desk, dis
     assert [answer(services.background_threads) for _ in range(2)] == [expected] * 2
     assert find_background_run(services.home, run.run_id).state == "running"
     assert answer(BackgroundThreads()) == (
-        f"{run.run_id} has no result: the process that ran it was killed, or could not save it"
+        f"{run.run_id} has no result: the process that ran it was killed, or ended without saving one"
     )
     with suppress(SandboxError):
         assert background.stop(services, run.run_id).state == "finished"
