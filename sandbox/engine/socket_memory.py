@@ -74,6 +74,34 @@ def limit_socket_memory(groups: CgroupPaths | None, memory_bytes: int) -> None:
             path.write_text(str(share_of_sockets(memory_bytes)), encoding="ascii")
 
 
+class _Pace:
+    """When the host's sockets are counted, and when tables of sockets are looked at. All times in seconds.
+
+    Looks are rare while tables are long, but not once sockets of the host hold more than ever since the last look in
+    time: a guest fills them within a second.
+    """
+
+    def __init__(self) -> None:
+        self._next_count_at = self._next_look_at = 0.0
+        self._seen_bytes = 0
+
+    def allows_count(self, now: float) -> bool:
+        if now < self._next_count_at:
+            return False
+        self._next_count_at = now + _INTERVAL_S
+        return True
+
+    def allows_look(self, now: float, host_bytes: int, margin_bytes: int) -> bool:
+        is_early = now < self._next_look_at
+        if is_early and host_bytes < self._seen_bytes + margin_bytes:
+            return False
+        self._seen_bytes = max(host_bytes, self._seen_bytes) if is_early else host_bytes
+        return True
+
+    def note_look(self, started: float, ended: float) -> None:
+        self._next_look_at = ended + (ended - started) * _LOOK_SHARE
+
+
 class SocketWatch:
     """Watches one guest: OOM_KILLED once its memory and its network buffers together exceed its limit.
 
@@ -89,8 +117,7 @@ class SocketWatch:
         self._memory_bytes = memory_bytes
         self._proc = proc
         self._neighbours = ALONE
-        self._due = self._next_glance = 0.0
-        self._seen_bytes = 0
+        self._pace = _Pace()
 
     def watch_beside(self, condition: StopCondition, neighbours: Neighbours = ALONE) -> StopCondition:
         """A condition that is met when the given one is, or the buffers are too large."""
@@ -98,22 +125,15 @@ class SocketWatch:
         return lambda: condition() or self.check()
 
     def check(self) -> Verdict | None:
-        """The `StopCondition` of the buffers alone. Looks are rare while tables are long, but not once sockets of the
-        host hold more than ever since the last look in time: a guest fills them within a second.
-        """
+        """The `StopCondition` of the buffers alone."""
         started = time.monotonic()
-        if self._groups is None or started < self._next_glance:
+        if self._groups is None or not self._pace.allows_count(started):
             return None
-        self._next_glance = started + _INTERVAL_S
         on_host, little = _count_host_bytes(self._proc), self._memory_bytes // _LITTLE
-        if started < self._due and on_host < self._seen_bytes + little:
-            return None
-        self._seen_bytes = max(on_host, self._seen_bytes) if started < self._due else on_host
-        if on_host <= little:
+        if not self._pace.allows_look(started, on_host, little) or on_host <= little:
             return None
         excess = self._find_excess(self._groups, little)
-        ended = time.monotonic()
-        self._due = ended + (ended - started) * _LOOK_SHARE
+        self._pace.note_look(started, time.monotonic())
         if excess is None:
             return None
         self.held_bytes = excess

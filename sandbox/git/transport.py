@@ -57,6 +57,7 @@ repeated with the maximum, alone if that is as much as all fetches may use."""
 _REFS_MEMORY_BYTES = 160 * 1024**2  # of `ls-remote`, if it needs more than it begins with
 _FIRST_REFS_MEMORY_BYTES = 48 * 1024**2
 MAX_REFS = 100_000  # a fetch takes 1 kB of memory for each
+_SHOWN_BRANCHES = 10
 _ANSWER_BYTES = 32 * 1024**2  # output of `ls-remote`: half a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
 _BRANCH_REFSPEC = "+refs/heads/*:refs/remotes/origin/*"
@@ -226,7 +227,7 @@ def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
     """Ask the remote for its default branch, and count its refs: each becomes a file in the fetch that follows.
 
     The list is free: git requests all refs anyway. Raises: network errors; `not_found` for an empty remote,
-    `quota_exceeded` for too many refs.
+    and for one of several branches without a default branch; `quota_exceeded` for too many refs.
     """
     branch, commit, refs = "", "", dict[str, str]()
     for value, name in list_refs(git, access, "--symref", patterns=("HEAD", "refs/heads/*", "refs/tags/*")):
@@ -239,12 +240,30 @@ def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
     if len(refs) > MAX_REFS:
         raise _too_many_refs_error(len(refs))
     if not commit:
+        branch = _find_only_branch(refs)
+        commit = refs[f"refs/heads/{branch}"]
+    return RemoteRefs(RemoteHead(require_ref_name(branch) if branch else "", commit), refs)
+
+
+def _find_only_branch(refs: Mapping[str, str]) -> str:
+    """The default branch of a remote whose HEAD names a branch that was never pushed, such as a new bare repository
+    that got `main` while git's default is `master`.
+    """
+    branches = sorted(name.removeprefix("refs/heads/") for name in refs if name.startswith("refs/heads/"))
+    if len(branches) == 1:
+        return branches[0]
+    if branches:
         raise SandboxError(
             ErrorCode.NOT_FOUND,
-            "The remote repository has no commits yet",
-            hint="Push a first commit to it, or commit in it if it is a directory of this host.",
+            "The remote repository has no default branch: its HEAD names one that it does not have",
+            details=f"{len(branches)} branches: {', '.join(name[:100] for name in branches[:_SHOWN_BRANCHES])}",
+            hint="Choose one where it is hosted, or with `git symbolic-ref HEAD refs/heads/BRANCH` in it.",
         )
-    return RemoteRefs(RemoteHead(require_ref_name(branch) if branch else "", commit), refs)
+    raise SandboxError(
+        ErrorCode.NOT_FOUND,
+        "The remote repository has no commits yet",
+        hint="Push a first commit to it, or commit in it if it is a directory of this host.",
+    )
 
 
 def read_local_refs(git: Git, access: RemoteAccess) -> RemoteRefs | None:

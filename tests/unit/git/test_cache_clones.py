@@ -198,6 +198,19 @@ def test_an_empty_remote_is_not_found_with_a_hint(upstream: Upstream, tmp_path: 
     assert leftovers(cache) == []
 
 
+def test_the_only_branch_is_the_default_of_a_remote_that_names_another(
+    upstream: Upstream, access: RemoteAccess, cache: Path
+) -> None:
+    """As of `git init --bare` and a push, where git's default is not the pushed branch."""
+    upstream.git("symbolic-ref", "HEAD", "refs/heads/never-pushed")
+    assert refresh(cache, access) == RemoteHead("main", upstream.oid("main"))
+    upstream.git("branch", "dev", "main")
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        refresh(cache, access)
+    assert "no default branch" in caught.value.brief
+    assert caught.value.details == "2 branches: dev, main"
+
+
 def test_a_detached_head_is_the_branch_at_its_commit(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
     upstream.git("branch", "aaa")
     upstream.git("checkout", "--quiet", "--detach")
