@@ -1,4 +1,4 @@
-"""A caller's function that is called from a separate thread, because it may stall (a paused terminal) or raise."""
+"""A caller's function that is called while something of ours runs. It may raise, or stall (a paused terminal)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 _CLOSED = {errno.EPIPE, errno.ESHUTDOWN, errno.ECONNRESET, errno.ECONNABORTED, errno.EBADF}
 _log = logging.getLogger(__name__)
 ItemT = TypeVar("ItemT")
+ArgumentsT = ParamSpec("ArgumentsT")
 
 
 def is_closed_stream(error: BaseException) -> bool:
@@ -25,6 +26,28 @@ def is_closed_stream(error: BaseException) -> bool:
     return isinstance(error, ValueError) and "closed file" in str(error)
 
 
+class HeldListener(Generic[ArgumentsT]):
+    """Calls a listener. Its error ends no work of ours (THREATS L08): it is logged and held, and the listener is called
+    no more. That of a closed stream, as of `| head`, is neither.
+    """
+
+    def __init__(self, listener: Callable[ArgumentsT, None], name: str) -> None:
+        self.error: Exception | None = None
+        self._listener: Callable[ArgumentsT, None] | None = listener
+        self._name = name
+
+    def __call__(self, *arguments: ArgumentsT.args, **named: ArgumentsT.kwargs) -> None:
+        """Never raises."""
+        try:
+            if self._listener is not None:
+                self._listener(*arguments, **named)
+        except Exception as error:  # noqa: BLE001 - the caller's code
+            self._listener = None
+            if not is_closed_stream(error):
+                _log.warning("the listener '%s' failed and is called no more", self._name, exc_info=True)
+                self.error = error
+
+
 class ListenerThread(Generic[ItemT]):
     """Passes items to a listener, through a queue of `size`. After an error the listener is called no more.
 
@@ -32,7 +55,7 @@ class ListenerThread(Generic[ItemT]):
     """
 
     def __init__(self, name: str, listener: Callable[[ItemT], None], size: int) -> None:
-        self._listener: Callable[[ItemT], None] | None = listener
+        self._listener = HeldListener(listener, name)
         self._pending: queue.Queue[ItemT | None] = queue.Queue(size)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -56,13 +79,7 @@ class ListenerThread(Generic[ItemT]):
 
     def _run(self) -> None:
         while (item := self._next()) is not None:
-            try:
-                if self._listener is not None:
-                    self._listener(item)
-            except Exception as error:  # noqa: BLE001 - the caller's code: its errors must not stop what it listens to
-                self._listener = None
-                if not is_closed_stream(error):
-                    _log.warning("the listener '%s' failed and is called no more", self._thread.name, exc_info=True)
+            self._listener(item)
 
     def _next(self) -> ItemT | None:
         if not self._ended.is_set():

@@ -246,8 +246,8 @@ def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
 
 
 def _find_only_branch(refs: Mapping[str, str]) -> str:
-    """The default branch of a remote whose HEAD names a branch that was never pushed, such as a new bare repository
-    that got `main` while git's default is `master`.
+    """The default branch of a remote with a HEAD that names a branch which was never pushed, such as a new bare
+    repository that got `main` while git's default is `master`.
     """
     branches = sorted(name.removeprefix("refs/heads/") for name in refs if name.startswith("refs/heads/"))
     if len(branches) == 1:

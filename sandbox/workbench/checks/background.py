@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git.cache_clones import resolve_commit
+from sandbox.listener import HeldListener
 from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, Verification
 from sandbox.models.background import BackgroundFacts
 from sandbox.models.explorations import Exploration
@@ -38,7 +39,7 @@ from sandbox.store.records import find_task
 from sandbox.store.runs import describe_without_result, has_log
 from sandbox.store.stop_requests import is_running, list_run_ids
 from sandbox.text import decode_for_display
-from sandbox.workbench.checks.callbacks import HeldListener, Watch
+from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.layer_attempts import STOPPED
 from sandbox.workbench.checks.run import new_run_id
 from sandbox.workbench.checks.stop import STOP_WAIT_S, stop_build, stop_checks, stoppable
@@ -196,12 +197,12 @@ class _Tracker:
             self._change(queue_position=position or None, deadline_s=None if waits else self._deadline_s())
             watch.queued(position)
 
-        listener = HeldListener(watch.follow) if watch.follow is not None else None
+        listener = HeldListener(watch.follow, "output of a check") if watch.follow is not None else None
 
         def on_output(stream: str, chunk: bytes) -> None:
             self._add_output(chunk)
             if listener is not None:
-                listener.hear(stream, chunk)
+                listener(stream, chunk)
 
         def on_building(line: str) -> None:
             self._add_output(f"{line}\n".encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ else:  # loaded at first use (docs/adr/0080)
     listeners = LazyModule("sandbox.listener")
 
 REPEAT_S = 30.0
-_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -65,38 +63,14 @@ def _never() -> bool:
     return False
 
 
-class HeldListener:
-    """A caller's `follow`, called from another thread than the check's. Its error ends no check (THREATS L08): it is
-    logged and held, and the listener is called no more. That of a closed stream, as of `| head`, is neither.
-    """
-
-    def __init__(self, listener: Callable[[str, bytes], None]) -> None:
-        self._listener = listener
-        self.error: Exception | None = None
-        self._failed = False
-
-    def hear(self, stream: str, chunk: bytes) -> None:
-        """Pass output on."""
-        if self._failed:
-            return
-        try:
-            self._listener(stream, chunk)
-        except Exception as error:  # noqa: BLE001 - the caller's code: its error must not stop a check
-            self._failed = True
-            if listeners.is_closed_stream(error):
-                return
-            _log.warning("the listener of a check's output failed and receives no more output", exc_info=True)
-            self.error = error
-
-
 @contextmanager
 def hold_errors(follow: Callable[[str, bytes], None] | None) -> Iterator[Callable[[str, bytes], None] | None]:
     """The listener for the check in the body. Raises what it raised, at the end of a body without an error."""
     if follow is None:
         yield None
         return
-    held = HeldListener(follow)
-    yield held.hear
+    held = listeners.HeldListener(follow, "output of a check")
+    yield held
     if held.error is not None:
         raise held.error
 

@@ -44,7 +44,7 @@ def test_the_error_of_a_listener_is_raised_at_the_end_and_once(caplog: pytest.Lo
     with pytest.raises(ValueError, match="boom"):
         run()
     assert (heard, steps) == ([b"1"], ["recorded"])
-    assert "receives no more output" in caplog.text
+    assert "is called no more" in caplog.text
 
 
 def test_an_error_of_the_check_goes_before_that_of_its_listener() -> None:
