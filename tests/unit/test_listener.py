@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sandbox.checks.output import OutputForwarder
+from sandbox.git import progress
 from sandbox.git.progress import ProgressForwarder
 
 
@@ -104,7 +105,9 @@ def listen(error: BaseException) -> int:
         calls.append(line)
         raise error
 
-    with ProgressForwarder(hear) as forwarder:
-        for _ in range(3):
-            forwarder.forward("line")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "_LAST_LINES_S", 60.0)  # until the thread has logged the error, on a busy machine too
+        with ProgressForwarder(hear) as forwarder:
+            for _ in range(3):
+                forwarder.forward("line")
     return len(calls)
