@@ -207,6 +207,8 @@ def _read(file: Any) -> bytes:
 
 
 def _show(found: Receipt, *, is_key_verified: bool = True) -> None:
+    from sandbox.checks.missing_packages import WITHOUT  # noqa: PLC0415 - as above
+
     rows = [[c.id, c.verdict.value, c.image_digest[:19], c.runtime, f"{c.wall_time_s:.1f} s"] for c in found.checks]
     show_table(["CHECK", "VERDICT", "IMAGE", "RUNTIME", "TIME"], [[one_line(cell) for cell in row] for row in rows])
     for check in found.checks:
@@ -217,7 +219,8 @@ def _show(found: Receipt, *, is_key_verified: bool = True) -> None:
     if found.left_out:
         click.echo(f"not asked: {one_line(', '.join(found.left_out))}")
     word = click.style("verified", fg="green") if found.passed else click.style("not verified", fg="red")
-    click.echo(f"{word}: tree {found.tree}" + (f", commit {found.commit}" if found.commit else ""))
+    lacking = f", {WITHOUT}" if any(check.packages_missing for check in found.checks) else ""
+    click.echo(f"{word}{lacking}: tree {found.tree}" + (f", commit {found.commit}" if found.commit else ""))
     claimed = "" if is_key_verified else " (which was not verified)"
     click.echo(f"signed {found.signed_at.isoformat()} by {found.keyid[:16]}{claimed}, {found.digest}")
     if found.vouched_by is not None:

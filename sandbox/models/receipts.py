@@ -69,8 +69,9 @@ class ReceiptCheck(Model):
     `key`: digest of all that the verdict depends on, as in the verdict cache; `after`: that of the check before it in
     the same room. `policy`: digest of the container policy. `compiler_cache`: its compilers could take what other rooms
     had compiled, so it was not compiled from scratch. `submodules_with_lfs`: remotes of submodules that had their files
-    of Git LFS, but for paths of the host. A statement without any has no such field, as before there was one: a
-    statement that was signed then is the same when it is written again.
+    of Git LFS, but for paths of the host. `packages_missing`: its guest lacked packages that the project asks for.
+    A statement without any has no such field, as before there was one: a statement that was signed then is the same
+    when it is written again.
     """
 
     id: CheckId
@@ -88,6 +89,7 @@ class ReceiptCheck(Model):
     lfs: bool = False
     submodules_with_lfs: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     compiler_cache: bool = False
+    packages_missing: bool = Field(default=False, exclude_if=lambda value: not value)
     guest_user: str | None = None
     run_id: str
     verdict: Verdict

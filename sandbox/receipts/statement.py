@@ -65,6 +65,7 @@ def describe_check(binding: Binding, run: CheckRun) -> ReceiptCheck:
         submodules_with_lfs=tuple(url for url in binding.submodules_with_lfs if is_public(url)),
         compiler_cache=binding.compiler_cache,
         guest_user=run.guest_user,
+        packages_missing=bool(run.missing_packages),
         run_id=run.run_id,
         verdict=run.verdict,
         exit_code=run.exit_code,

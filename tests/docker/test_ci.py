@@ -137,6 +137,7 @@ def test_the_action_runs_what_changed_and_says_so_where_github_looks(job: Job) -
         "nothing_changed": "false",
         "tree": "",
         "commit": "",
+        "packages_missing": "false",
         "failed": "",
     }
     envelope = json.loads((job.root / "reports" / "receipt.json").read_text())

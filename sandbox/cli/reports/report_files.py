@@ -25,6 +25,7 @@ def write_outputs(data: ReportData) -> str:
         "nothing_changed": str(summary.nothing_changed).lower(),
         "tree": summary.tree,
         "commit": summary.commit,
+        "packages_missing": str(any(run.missing_packages for run in summary.runs)).lower(),
         "failed": ",".join(run.check_id for run in summary.runs if run.verdict != "passed"),
     }
     return "".join(f"{name}={value}\n" for name, value in facts.items())

@@ -12,6 +12,7 @@ from sandbox.agent.run_results import run_result
 from sandbox.cli.reports.junit import write_junit
 from sandbox.cli.reports.markdown import write_markdown
 from sandbox.cli.reports.report_data import ReportData
+from sandbox.cli.reports.report_files import write_outputs
 from sandbox.cli.reports.sarif import write_sarif
 from sandbox.cli.verdicts import qualify, show_runs
 from sandbox.cli.verify import show_verification
@@ -39,6 +40,11 @@ def test_each_report_says_what_was_missing_once() -> None:
     assert text.count("the registry has no version that fits: ms") == 1
     (run,) = json.loads(write_sarif(data_of(CLAUSE)))["runs"]
     assert [each["level"] for each in run["invocations"][0]["toolExecutionNotifications"]] == ["warning"]
+
+
+def test_the_outputs_of_a_job_say_so() -> None:
+    assert "packages_missing=true\n" in write_outputs(data_of(CLAUSE))
+    assert "packages_missing=false\n" in write_outputs(data_of())
 
 
 def test_the_line_that_sums_up_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,14 @@ def test_a_receipt_shows_that_only_a_part_ran(shelf: Shelf, capsys: pytest.Captu
     assert shelf.verify(shelf.public, "--check", "test") == 3
 
 
+def test_a_receipt_shows_that_packages_were_missing(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made_run("test", missing_packages=("left out: ms",))
+    receipt = made_receipt(checks=(describe_check(made_binding("test"), run),))
+    shelf.receipt.write_bytes(shelf.signer.sign(write_statement(receipt)))
+    assert shelf.verify(shelf.public) == 0
+    assert "verified, without packages that the project asks for: tree " in capsys.readouterr().out
+
+
 def test_a_private_key_is_not_taken_for_a_public_one(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
     assert shelf.verify(shelf.private) == 2
     said = capsys.readouterr().err

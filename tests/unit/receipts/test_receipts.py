@@ -81,10 +81,19 @@ def test_a_receipt_names_the_submodules_that_had_their_files_of_lfs() -> None:
         assert verify_receipt(signed(signer, receipt), [signer.trusted], ANYTHING).checks == (check,)
 
 
+def test_a_receipt_says_that_packages_were_missing() -> None:
+    check = describe_check(made_binding("test"), made_run("test", missing_packages=("left out: ms",)))
+    assert check.packages_missing
+    signer = Signer()
+    for receipt in (made_receipt(checks=(check,)), made_provenance(signer, checks=(check,))):
+        assert verify_receipt(signed(signer, receipt), [signer.trusted], ANYTHING).checks == (check,)
+
+
 def test_a_receipt_that_was_signed_before_it_named_submodules_still_holds() -> None:
     signer = Signer()
     for receipt in (made_receipt(), made_provenance(signer)):
         assert b"submodules_with_lfs" not in write_statement(receipt)
+        assert b"packages_missing" not in write_statement(receipt)
         verify_receipt(signed(signer, receipt), [signer.trusted], ANYTHING)
 
 
