@@ -69,12 +69,18 @@ _OPTIONS = {
 """Options that people try, and those that may be meant."""
 
 _UNDO = "`sandbox task restore TASK head` drops what is not committed; with `base` or a snapshot it goes back further."
+_RELEASES = "`sandbox promote` puts a candidate in use as a release; `sandbox promote REPO --history` lists releases."
 _OF_COMMANDS = {
     ("sandbox", "version"): "Did you mean `sandbox --version`?",
     ("sandbox", "undo"): _UNDO,
     ("sandbox", "revert"): _UNDO,
     ("sandbox", "reset"): _UNDO,
     ("sandbox", "rollback"): "`sandbox promote REPO --rollback` puts the release before the one in use in use again.",
+    ("sandbox", "launch"): "`sandbox candidate` launches what a task or repository builds, in a guest.",
+    ("sandbox", "release"): _RELEASES,
+    ("sandbox", "releases"): _RELEASES,
+    ("sandbox task", "undo"): _UNDO,
+    ("sandbox task", "revert"): _UNDO,
     ("sandbox", "help"): "Did you mean `sandbox --help`, or `sandbox COMMAND --help`?",
     ("sandbox file", "list"): "`sandbox file search TASK --glob '*'` lists paths.",
     ("sandbox file", "ls"): "`sandbox file search TASK --glob '*'` lists paths.",

@@ -148,7 +148,8 @@ def _require_hash(text: str | None) -> None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"{str(text)[:80]!r} is no hash of a file",
-            hint="A hash is `sha256:` and 64 hexadecimal digits in lower case, as `read_file` returns it.",
+            hint="A hash is `sha256:` and 64 hexadecimal digits in lower case, as `read_file` returns it. For a "
+            f"new file: {_NO_HASH}.",
         )
 
 
