@@ -26,6 +26,8 @@ MOST_CHANGES = 500
 _BAD = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
 _UNKNOWN_TESTS = "not all tests of its reports are known, so a failure may be missing from them"
 _NEW_FAILURES = (TestChangeKind.NEWLY_FAILING, TestChangeKind.MISSING)
+_EXPLAINING = (*_NEW_FAILURES, TestChangeKind.FLAKY)
+"""Why a check that passed may fail now. A failing test whose check passed all the same does not say why."""
 _ORDER = {kind: place for place, kind in enumerate(TestChangeKind)}
 
 
@@ -160,6 +162,8 @@ def _list_reasons(before: CheckSide, after: CheckSide, counts: Counter[TestChang
         return
     if before.run is not None and (change := _compare_endings(before.run, after.run)):
         yield change
+    if before.verdict is Verdict.PASSED and not any(counts[kind] for kind in _EXPLAINING):
+        yield f"it ended as {after.run.verdict.value}, and passed before, and its report names no test that fails newly"
     if not (before.complete and after.complete):
         yield _UNKNOWN_TESTS
     if not any(result.outcome in _BAD for result in after.results or ()):

@@ -111,14 +111,16 @@ class _Parsed:
     of_tests: bool = True
 
     def add_to(self, total: ReportSum, results: CollectedResults) -> bool:
-        """Whether it is usable. A report's own counts go before those of its tests: it may have more than are kept."""
+        """Whether it is usable. Of a report's own counts and those of its tests the larger ones hold: it may have more
+        tests than are kept, and may count too few.
+        """
         results.complete &= self.complete
         if not self.usable:
             return False
         counts = Counter(total.counts)
         total.add(self.results)
         if self.counts:
-            total.counts = counts + self.counts
+            total.counts = counts + (self.counts | (total.counts - counts))
         total.only_rules &= not self.of_tests
         for result in self.results:
             results.add(result)

@@ -68,7 +68,7 @@ def compare_outcomes(before: Outcomes, after: Outcomes) -> OutcomeDifference:
     """What a change did to the tests. A test that passed, and has no result because its check does not pass now, fails:
     a change that breaks the build breaks every test. What was stopped before, or did not run because of that, was not
     seen to fail: if it fails now, it fails newly. A check that does not pass, and of which not all tests are known on
-    both sides, may hide a failure: it fails newly, once more.
+    both sides, may hide a failure: it fails newly, once more; as does one that passed although the same tests failed.
     """
     failing, lost = set[str](), set[str]()
     failed_before = {name for check_id, outcome in before.items() for name in outcome.failing(check_id)}
@@ -83,6 +83,8 @@ def compare_outcomes(before: Outcomes, after: Outcomes) -> OutcomeDifference:
         else:
             bad |= gone
             bad |= _find_unknown(check_id, before.get(check_id), outcome)
+            if check_id in before and before[check_id].passed and bad <= failed_before:
+                bad.add(check_id)
         failing |= bad
     return OutcomeDifference(tuple(sorted(failing - failed_before)), len(failing), len(lost))
 

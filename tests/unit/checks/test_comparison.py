@@ -71,9 +71,11 @@ def test_tests_of_one_name_are_counted_so_that_one_does_not_hide_another() -> No
         (side(None, Verdict.KILLED), side(None, Verdict.KILLED), "was stopped"),
         (side("-a", Verdict.KILLED), side("-a", Verdict.KILLED), "was stopped"),
         (side(None, Verdict.KILLED), side(None, Verdict.FAILED), "stopped before"),
+        (side("-a +b", Verdict.PASSED), side("-a +b"), "passed before"),
     ],
     ids=["unexplained", "cut", "cut-before", "no-report", "timeout", "crash", "not-run", "new-check", "no-tests",
-         "worse-end", "lost", "ran-nowhere", "both-stopped", "both-stopped-with-tests", "stopped-before"],
+         "worse-end", "lost", "ran-nowhere", "both-stopped", "both-stopped-with-tests", "stopped-before",
+         "tolerated-before"],
 )  # fmt: skip
 def test_what_a_report_does_not_say_is_a_new_failure(before: CheckSide, after: CheckSide, reason: str) -> None:
     found = compare_check("test", before, after)
@@ -89,6 +91,7 @@ def test_what_a_report_does_not_say_is_a_new_failure(before: CheckSide, after: C
         (side(None, Verdict.TIMED_OUT), side(None, Verdict.TIMED_OUT)),
         (CheckSide(), side("+a")),
         (side("-a", exit_code=139), side("-a", exit_code=139)),
+        (side("-a +b", Verdict.PASSED), side("-a +b", Verdict.PASSED)),
     ],
 )
 def test_what_is_as_before_is_no_new_failure(before: CheckSide, after: CheckSide) -> None:

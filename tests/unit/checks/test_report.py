@@ -165,6 +165,15 @@ def test_more_tests_or_text_than_are_kept_make_the_results_incomplete(tmp_path: 
     assert (long.results, long.complete) == ([], False)
 
 
+@pytest.mark.parametrize("counts", ['tests="2"', 'tests="2" failures="0"', 'tests="1" failures="1"'])
+def test_a_suite_that_counts_too_few_has_the_counts_of_its_cases(counts: str, tmp_path: Path) -> None:
+    cases = '<testcase name="a"><failure message="no"/></testcase><testcase name="b"/>'
+    (tmp_path / "r.xml").write_text(f"<testsuite {counts}>{cases}</testsuite>")
+    found = read_report(tmp_path)
+    assert found is not None
+    assert (found.tests, found.failures, len(found.failed)) == (2, 1, 1)
+
+
 def test_a_suite_without_counts_has_those_of_its_cases(tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text(
         "<testsuite><testcase name='a'/><testcase name='b'><failure/></testcase></testsuite>"

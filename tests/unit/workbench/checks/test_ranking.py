@@ -63,6 +63,14 @@ def test_a_check_that_fails_with_tests_that_are_not_known_fails_newly(*, known_b
     assert compare_outcomes(before, {"test": CheckOutcome(PASSED, {"a": P, "b": P}, known_after)}).newly_failing == ()
 
 
+def test_a_check_that_passed_although_a_test_failed_and_fails_now_fails_newly() -> None:
+    """A report is the guest's word; control: it passes as before, and a test that fails newly is reason enough."""
+    before = {"test": CheckOutcome(PASSED, {"a": F, "b": P})}
+    assert compare_outcomes(before, {"test": CheckOutcome(FAILED, {"a": F, "b": P})}).newly_failing == ("test",)
+    assert compare_outcomes(before, before).newly_failing == ()
+    assert compare_outcomes(before, {"test": CheckOutcome(FAILED, {"a": F, "b": F})}).newly_failing == ("test: b",)
+
+
 def test_what_was_stopped_before_was_not_seen_to_fail() -> None:
     before = {"build": CheckOutcome(Verdict.KILLED), "test": CheckOutcome(None), "lint": CheckOutcome(FAILED)}
     after = {"build": CheckOutcome(PASSED), "test": CheckOutcome(FAILED), "lint": CheckOutcome(FAILED)}
