@@ -57,9 +57,9 @@ class SandboxError(Exception):
         self,
         code: ErrorCode,
         brief: str,
-        *,
         details: str = "",
         hint: str = "",
+        *,
         reason: str | None = None,
         data: Mapping[str, Any] | None = None,
     ) -> None:

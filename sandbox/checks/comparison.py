@@ -27,7 +27,7 @@ _BAD = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
 _UNKNOWN_TESTS = "not all tests of its reports are known, so a failure may be missing from them"
 _NEW_FAILURES = (TestChangeKind.NEWLY_FAILING, TestChangeKind.MISSING)
 _EXPLAINING = (*_NEW_FAILURES, TestChangeKind.FLAKY)
-"""Why a check that passed may fail now. A failing test whose check passed all the same does not say why."""
+"""Why a check that passed may fail now. A test that failed before, too, when the check passed, does not say why."""
 _ORDER = {kind: place for place, kind in enumerate(TestChangeKind)}
 
 

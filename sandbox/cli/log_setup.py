@@ -23,7 +23,7 @@ _PROGRESS = "sandbox.progress"
 
 def configure_logs(rewrite: Callable[[str], str], *, plain_progress: bool = False) -> None:
     """Configure logs, once per command. An unknown level means `warning`, and is one, as is a variable with our prefix
-    that no setting has. `rewrite`: is applied to each message. `plain_progress`: not for servers, whose lines all have
+    that no setting has. `rewrite`: is applied to each message. `plain_progress`: not for servers: all their lines have
     a time.
     """
 

@@ -128,7 +128,7 @@ class ImageStore(Protocol):
         ...
 
     def load_images(self, archive: Iterable[bytes]) -> tuple[str, ...]:
-        """Load such a stream, whose images have no tags; return the ids that the engine names, perhaps not all."""
+        """Load such a stream of images without tags; return the ids that the engine names, perhaps not all."""
         ...
 
 

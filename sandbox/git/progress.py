@@ -1,4 +1,4 @@
-"""Lines of progress of a git command, passed to a caller whose function may stall or raise."""
+"""Lines of progress of a git command, passed to a function of a caller, which may stall or raise."""
 
 from __future__ import annotations
 

@@ -149,6 +149,6 @@ def is_our_name(tag: str, labels: dict[str, str]) -> bool:
     found = _TAG.fullmatch(tag)
     if found is None or labels.get(NAME_LABEL) != found["name"]:
         return False
-    if found["version"] == LATEST_TAG:  # a variant, whose name the operator chose
+    if found["version"] == LATEST_TAG:  # a variant with a name that the operator chose
         return labels.get(FOLDER_LABEL, found["name"]) != found["name"]
     return labels.get(RECIPE_LABEL, "").startswith(found["version"])

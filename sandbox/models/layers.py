@@ -93,7 +93,7 @@ class Resolution(Model):
 
 
 class LayerUser(Model):
-    """A repository, or one of its open tasks, whose checks ran with a layer. `used_at`: when they last did."""
+    """A repository, or one of its open tasks, with checks that ran with a layer. `used_at`: when they last did."""
 
     repo_id: str
     task_id: TaskId | None = None

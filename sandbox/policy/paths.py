@@ -22,6 +22,9 @@ RepoPath = NewType("RepoPath", str)
 RESERVED_PREFIX = b".sandbox-write-"
 """Prefix of our temporary files; a walk never treats them as files of the guest."""
 
+LOOK_ALIKE = "look-alike"
+"""The rule that refuses, and reports before a push, names made of characters that look like dots or separators."""
+
 MAX_PATH_BYTES = 4095
 MAX_COMPONENT_BYTES = 255
 _MAX_SUGGESTED = 200  # characters; as much of a refused path is shown
@@ -128,12 +131,19 @@ def is_look_alike(component: bytes) -> bool:
     """Whether a name only looks like `.`, `..`, `.git`, an empty name, or several names with a separator between.
 
     No file system takes it for one, but a person, a model or a program that normalises text may. Such names of existing
-    trees can be read; `policy.writes` refuses to write them.
+    trees can be read; they are refused for writing.
     """
     if component.isascii():
         return False
     seen = unicodedata.normalize("NFKC", component.decode("utf-8", errors="replace").translate(_LOOKS))
     return "/" in seen or "\\" in seen or not seen.strip(". ") or is_dotgit(seen.encode())
+
+
+def refuse_look_alike(path: str, component: bytes) -> None:
+    """Raises: `unsafe_path` for such a name of this path."""
+    if is_look_alike(component):
+        why = "a name only looks like '.', '..', '.git', an empty name or a separator"
+        raise refused_path_error(ascii(path), LOOK_ALIKE, why)
 
 
 def parent_folders(paths: Iterable[bytes]) -> set[bytes]:

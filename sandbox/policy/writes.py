@@ -21,6 +21,7 @@ from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.globs import Glob, Pattern, PatternSet, parse_pattern
 from sandbox.policy.paths import (
+    LOOK_ALIKE,
     MAX_COMPONENT_BYTES,
     RESERVED_PREFIX,
     RepoPath,
@@ -28,11 +29,9 @@ from sandbox.policy.paths import (
     is_look_alike,
     parse_repo_path,
     path_bytes,
+    refuse_look_alike,
     refused_path_error,
 )
-
-LOOK_ALIKE = "look-alike"
-"""The rule that refuses, and reports before a push, names made of characters that look like dots or separators."""
 
 _SHORT_NAME = re.compile(r"^[^.]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?$")
 _HINT = "The operator can allow it for this repository: docs/paths.md."
@@ -210,9 +209,7 @@ def _require_allowed_name(path: RepoPath, name: bytes) -> None:
         raise refused_path_error(path, "reserved", "the name is reserved for the sandbox's temporary files")
     if _SHORT_NAME.match(fold_name(name)):
         raise refused_path_error(path, "short-name", "on Windows it may be another file's short name")
-    if is_look_alike(name):
-        why = "a name only looks like '.', '..', '.git', an empty name or a separator"
-        raise refused_path_error(ascii(path), LOOK_ALIKE, why)
+    refuse_look_alike(path, name)
 
 
 def _find_denying_rule(path: RepoPath, policy: PathPolicy, repo_id: str) -> PathRule | None:

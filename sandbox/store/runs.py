@@ -132,7 +132,7 @@ def find_run_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
 
 
 def describe_without_result(run_id: str) -> str:
-    """What is said of a run whose process has ended without a record, such as on a full disk."""
+    """What is said of a run that has no record and no live process: it was killed, or the disk was full."""
     return f"{run_id} has no result: the process that ran it was killed, or ended without saving one"
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ BASE_FILES: Mapping[str, bytes] = {
 """What a new workspace of a rig holds, unless it `starts_empty`."""
 
 EXECUTABLE_FILE = "src/lib/util.py"
+LOOK_ALIKES = ("\uff0e\uff0e/x", "src/\u2024\u2024", "a\uff0fb", ".g\u200bit/x")
+"""Names that a person or a model may take for other ones: not to be written (THREATS S13)."""
+
 UNSAFE_PATHS = (
     "..",
     "../outside",
@@ -233,6 +237,10 @@ class WorkspaceContract:
             for path in UNSAFE_PATHS:
                 with refused(ErrorCode.UNSAFE_PATH, what=f"{name} {path!r}"):
                     act(path)
+        for name in ("write", "remove"):
+            for path in LOOK_ALIKES:
+                with refused(ErrorCode.UNSAFE_PATH, what=f"{name} {path!r}"):
+                    each_path_operation(workspace)[name](path)
         assert digest(workspace) == before
 
     def test_a_link_is_an_entry_that_is_never_followed(self, rig: WorkspaceRig, tmp_path: Path) -> None:
@@ -372,6 +380,19 @@ class WorkspaceContract:
         for unknown in (f"{kind}-{'0' * 24}", f"{kind}-../../x", "", "\x00"):
             with refused(ErrorCode.NOT_FOUND):
                 rig.provider.release(unknown)
+
+    def test_a_released_workspace_is_used_no_more(self, rig: WorkspaceRig) -> None:
+        workspace = rig.acquire()
+        acts: dict[str, Callable[[], object]] = {
+            name: partial(act, "readme.txt") for name, act in each_path_operation(workspace).items()
+        }
+        if Capability.COMMIT in workspace.capabilities:
+            acts |= {"diff": workspace.diff, "snapshot": workspace.snapshot, "commit": lambda: workspace.commit("more")}
+        rig.provider.release(workspace.id)
+        for name, act in acts.items():
+            with refused(ErrorCode.CONFLICT, ErrorCode.NOT_FOUND, what=name):
+                act()
+        workspace.close()
 
     def test_many_threads_acquire_one_workspace(self, rig: WorkspaceRig) -> None:
         started = threading.Barrier(_THREADS)

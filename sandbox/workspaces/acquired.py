@@ -71,6 +71,10 @@ class AcquiredWorkspaces:
         """Hold the lock of one workspace against other threads and processes."""
         return self._home.locked(self.folder_of(workspace_id).name)
 
+    def is_held(self, workspace_id: str) -> bool:
+        """Whether it is acquired and not released."""
+        return self._path(workspace_id).exists()
+
     def find(self, workspace_id: str) -> AcquiredWorkspace | None:
         """One record; None if it is not acquired. Raises: `internal` for a damaged file."""
         path = self._path(workspace_id)

@@ -5,6 +5,7 @@ runs any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from sandbox.errors import SandboxError
@@ -41,7 +42,10 @@ class EphemeralWorkspaces:
             make_private(root)
             if mine not in owners:
                 self._acquired.save(request, **{_OWNERS: " ".join((*owners, mine))})
-        return FolderWorkspace(workspace_id, WorkspaceKind.EPHEMERAL, OwnFolder(root), request.writable)
+        is_held = partial(self._acquired.is_held, workspace_id)
+        return FolderWorkspace(
+            workspace_id, WorkspaceKind.EPHEMERAL, OwnFolder(root), request.writable, is_held=is_held
+        )
 
     def release(self, workspace_id: str) -> None:
         """See `WorkspaceProvider`. The directory is deleted, for its other owners too."""

@@ -12,9 +12,17 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Capability, Change, WorkspaceEntry, WorkspaceKind
-from sandbox.policy.paths import RESERVED_PREFIX, RepoPath, parse_repo_path, path_bytes, refused_path_error
+from sandbox.policy.paths import (
+    RESERVED_PREFIX,
+    RepoPath,
+    parse_repo_path,
+    path_bytes,
+    refuse_look_alike,
+    refused_path_error,
+)
 from sandbox.workspaces import folder_files
 from sandbox.workspaces.content_limits import require_content
+from sandbox.workspaces.held_workspace import always_held, require_open
 
 
 class Folder(Protocol):
@@ -50,10 +58,14 @@ class History(Protocol):
 
 
 def parse_own_path(path: str) -> RepoPath:
-    """Validate a path for a change. A name of our temporary files is refused: no walk would show the file."""
+    """Validate a path for a change. A name of our temporary files is refused: no walk would show the file; as is one
+    that only looks like `..` and the like (THREATS S13).
+    """
     checked = parse_repo_path(path)
-    if any(name.startswith(RESERVED_PREFIX) for name in path_bytes(checked).split(b"/")):
-        raise refused_path_error(checked, "reserved", "the name is reserved for the sandbox's temporary files")
+    for name in path_bytes(checked).split(b"/"):
+        if name.startswith(RESERVED_PREFIX):
+            raise refused_path_error(checked, "reserved", "the name is reserved for the sandbox's temporary files")
+        refuse_look_alike(checked, name)
     return checked
 
 
@@ -90,7 +102,9 @@ class OwnFolder:
 
 @dataclass(eq=False)
 class FolderWorkspace:
-    """See `Workspace`. `history`: None for a directory without one, which then has no capabilities."""
+    """See `Workspace`. `history`: None for a directory without one, which then has no capabilities. `is_held`: false
+    once it was released, by whichever process.
+    """
 
     id: str
     kind: WorkspaceKind
@@ -98,6 +112,7 @@ class FolderWorkspace:
     writable: bool
     history: History | None = field(default=None, repr=False)
     own_metadata: Mapping[str, str] = field(default_factory=dict)
+    is_held: Callable[[], bool] = field(default=always_held, repr=False)
     closed: bool = False
 
     @property
@@ -195,10 +210,7 @@ class FolderWorkspace:
         return self.folder.open()
 
     def _require_open(self) -> None:
-        if self.closed:
-            raise SandboxError(
-                ErrorCode.CONFLICT, f"The workspace {self.id} was closed", hint="Acquire it again to use it."
-            )
+        require_open(self.id, is_closed=self.closed, is_held=self.is_held)
 
     def _require_writable(self) -> None:
         self._require_open()

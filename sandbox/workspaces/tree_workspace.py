@@ -14,6 +14,7 @@ from sandbox.git.trees.tree_value import TreeEntryInfo, TreeValue
 from sandbox.models import Capability, Change, ChangeKind, EntryType, WorkspaceEntry, WorkspaceKind
 from sandbox.policy.paths import parse_repo_path, show_path
 from sandbox.workspaces.content_limits import READ_BYTES, require_content
+from sandbox.workspaces.held_workspace import always_held, require_open
 
 _TYPES = {
     0o100644: EntryType.FILE,
@@ -79,7 +80,7 @@ UNKEPT = TreeKeeper(TreeValue.snapshot, _refuse_commit, _keep_nothing)
 class TreeWorkspace:
     """See `Workspace`. What was written is in memory until a snapshot, a commit or `close`. Thread-safe.
 
-    `parse_writable`: validates a path for a change by the rules of its repository.
+    `parse_writable`: validates a path for a change by the rules of its repository. `is_held`: as of `FolderWorkspace`.
     """
 
     id: str
@@ -88,6 +89,7 @@ class TreeWorkspace:
     keeper: TreeKeeper = field(default=UNKEPT, repr=False)
     parse_writable: Callable[[str], str] = field(default=parse_repo_path, repr=False)
     own_metadata: Mapping[str, str] = field(default_factory=dict)
+    is_held: Callable[[], bool] = field(default=always_held, repr=False)
     closed: bool = False
 
     kind = WorkspaceKind.TREE
@@ -156,7 +158,7 @@ class TreeWorkspace:
         """See `Workspace`. What was written is stored, so that the next `acquire` finds it."""
         if not self.closed:
             self.closed = True
-            if self.writable:
+            if self.writable and self.is_held():
                 with self.state.lock:
                     self.keeper.save(self.state.value)
 
@@ -174,10 +176,7 @@ class TreeWorkspace:
             self.state.value = change(self.state.value)
 
     def _require_open(self) -> None:
-        if self.closed:
-            raise SandboxError(
-                ErrorCode.CONFLICT, f"The workspace {self.id} was closed", hint="Acquire it again to use it."
-            )
+        require_open(self.id, is_closed=self.closed, is_held=self.is_held)
 
 
 def _as_entry(entry: TreeEntryInfo) -> WorkspaceEntry:

@@ -34,7 +34,7 @@ from sandbox.workbench.checks.run import build_room_recorder
 from sandbox.workbench.checks.step_rooms import open_step_room, run_step
 from sandbox.workbench.controller.services import Services
 
-_RETRIES = "3"  # of pip, whose default is 5; the container policy sets 0
+_RETRIES = "3"  # the default of pip is 5; the container policy sets 0
 _NETWORK_FAILURES = frozenset({EgressRefusal.NOT_RESOLVED, EgressRefusal.CONNECT_FAILED, EgressRefusal.IDLE})
 """A host of the list that does not answer: no fault of the fetch."""
 _DETAILS_CHARS = 2000

@@ -24,8 +24,8 @@ from sandbox.git.log import list_unpublished_paths
 from sandbox.git.process import Git
 from sandbox.models import Task
 from sandbox.policy.approvals import DiffRule
-from sandbox.policy.paths import RepoPath, fold_name, show_path
-from sandbox.policy.writes import LOOK_ALIKE, find_flags
+from sandbox.policy.paths import LOOK_ALIKE, RepoPath, fold_name, show_path
+from sandbox.policy.writes import find_flags
 from sandbox.text import escape_path
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.services import Services

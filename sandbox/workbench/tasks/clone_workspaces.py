@@ -280,7 +280,8 @@ class CloneWorkspaces:
         lock = partial(self._acquired.locked, workspace_id)
         allowed = partial(parse_writable_path, policy=self._services.policies.paths, repo_id=record.facts["repo"])
         folder = OwnFolder(folders.files, lock, allowed)
-        return FolderWorkspace(workspace_id, WorkspaceKind.CLONE, folder, request.writable, history)
+        is_held = partial(self._acquired.is_held, workspace_id)
+        return FolderWorkspace(workspace_id, WorkspaceKind.CLONE, folder, request.writable, history, is_held=is_held)
 
     def release(self, workspace_id: str) -> None:
         """See `WorkspaceProvider`. Commits that no remote branch has are kept in the cache clone, as

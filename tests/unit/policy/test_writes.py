@@ -13,8 +13,8 @@ from devtools.host_speed import slowness
 from sandbox.config import find_resources
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.globs import PatternSet, parse_pattern
-from sandbox.policy.paths import parse_repo_path
-from sandbox.policy.writes import LOOK_ALIKE, PathPolicy, find_flags, load_path_policy, parse_writable_path
+from sandbox.policy.paths import LOOK_ALIKE, parse_repo_path
+from sandbox.policy.writes import PathPolicy, find_flags, load_path_policy, parse_writable_path
 from tests.unit.conftest import refused
 
 SHIPPED = find_resources("policies") / "paths.toml"
