@@ -106,9 +106,9 @@ def test_markdown_makes_guest_text_inert() -> None:
 
 
 def test_outputs_are_words_of_ours() -> None:
-    assert (
-        write_outputs(made())
-        == f"verified=false\npassed=false\nnothing_changed=false\ntree={TREE}\ncommit={COMMIT}\nfailed=test\n"
+    assert write_outputs(made()) == (
+        f"verified=false\npassed=false\nnothing_changed=false\ntree={TREE}\ncommit={COMMIT}\n"
+        "packages_missing=false\nfailed=test\n"
     )
 
 
