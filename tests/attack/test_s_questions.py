@@ -1,4 +1,4 @@
-"""THREATS S213: text that an agent writes and a pull request publishes, in a question to a person that does not show it.
+"""THREATS S213: text that an agent writes and a pull request publishes, and the question to a person does not show.
 
 The control of each attack: the text is there where others read it, in the pushed commit and in the description.
 """

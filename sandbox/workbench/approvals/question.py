@@ -37,6 +37,7 @@ from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import lifecycle, status
 from sandbox.workbench.tasks.approved_state import (
     ASK_AGAIN,
+    add_choice,
     describe_record,
     describe_repository,
     find_choice,
@@ -94,7 +95,7 @@ def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], t
     chosen = chosen_profile.look_at_choice(services, choice) if choice else chosen_profile.ShownChoice("", ())
     if choice and arguments.get("snapshot") is not None:  # the task's files do not matter, and may be gone
         repository = find_repository(services.home, task.repo_id)
-        return Target(chosen.state, lambda: [_describe_repository(repository), *chosen.lines])
+        return Target(add_choice("", chosen.state), lambda: [_describe_repository(repository), *chosen.lines])
     about = _describe_branch(services, tool, task)
     if tool == CLEANING:
         state = find_clean_state(services, task, arguments.get("without", ()))
