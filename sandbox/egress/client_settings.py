@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from sandbox.document_errors import parse_toml
 from sandbox.lazy_dataclass import dataclass
 
 Ecosystem = Literal["python", "node", "rust", "go", "perl"]
@@ -146,7 +147,7 @@ def _read_cargo(environ: Mapping[str, str], etc: Path) -> ClientSettings:
 def _read_first_toml(*paths: Path) -> tuple[Mapping[str, Any], Path]:
     for path in paths:
         try:
-            return tomllib.loads(path.read_text(encoding="utf-8")), path
+            return parse_toml(path.read_text(encoding="utf-8")), path
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
             continue
     return {}, paths[0]
