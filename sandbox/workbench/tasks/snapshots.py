@@ -301,8 +301,8 @@ def find_task_of_snapshot(services: Services, repo_id: str, snapshot_id: str) ->
 
 
 def find_base_of_snapshot(services: Services, repo_id: str, snapshot_id: str, task_id: str | None = None) -> str:
-    """The commit that a task which continues from a snapshot is based on. `task_id`: the only task whose snapshots
-    count; None: any of the repository. Raises: `not_found`.
+    """The commit that a task which continues from a snapshot is based on. `task_id`: the snapshot is of this
+    task; None: of any of the repository. Raises: `not_found`.
     """
     git = services.repositories.open(repo_id)[1]
     if task_id is None:
