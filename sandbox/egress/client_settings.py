@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from sandbox.document_errors import parse_toml
 from sandbox.lazy_dataclass import dataclass
 
 Ecosystem = Literal["python", "node", "rust", "go", "perl"]
@@ -147,8 +146,8 @@ def _read_cargo(environ: Mapping[str, str], etc: Path) -> ClientSettings:
 def _read_first_toml(*paths: Path) -> tuple[Mapping[str, Any], Path]:
     for path in paths:
         try:
-            return parse_toml(path.read_text(encoding="utf-8")), path
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            return tomllib.loads(path.read_text(encoding="utf-8")), path
+        except (OSError, ValueError, RecursionError):
             continue
     return {}, paths[0]
 
