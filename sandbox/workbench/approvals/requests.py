@@ -14,7 +14,7 @@ from sandbox import approvals
 from sandbox.approvals import OF_CLUSTER, AgentCall, OutdatedApproval
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Actor, Approval, ApprovalScope, ApprovalState, Caller
-from sandbox.policy.approvals import TOOL_NAMES, is_always_asked
+from sandbox.policy.approvals import TOOL_NAMES
 from sandbox.store import approvals as store
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, find_task, not_found_error
@@ -335,7 +335,7 @@ def _require_scope(approval: Approval, scope: ApprovalScope) -> None:
     missing = {ApprovalScope.TASK: approval.task_id is None, ApprovalScope.REPOSITORY: approval.repo_id is None}
     if missing.get(scope, False):
         raise SandboxError(ErrorCode.INVALID_INPUT, f"This call has no {scope.value}, so it can only be approved once")
-    if scope is not ApprovalScope.ONCE and is_always_asked(approval.tool, json.loads(approval.arguments)):
+    if scope is not ApprovalScope.ONCE and approvals.is_once_only(approval):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"A person decides about each call of {approval.tool} like this one, so it can only be approved once",
