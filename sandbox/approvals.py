@@ -88,6 +88,11 @@ def quota_key(about: Approval | AgentCall) -> str:
     return str(arguments.get(OF_CLUSTER) or about.tool)
 
 
+def is_once_only(asked: Approval) -> bool:
+    """Whether the call is one that a person approves each time: an approval of more than one would not cover it."""
+    return is_always_asked(asked.tool, json.loads(asked.arguments))
+
+
 def covers(approval: Approval, call: AgentCall, now: datetime) -> bool:
     """Whether this approval allows this call now."""
     same = approval.tool == call.tool and approval.policy == call.policy

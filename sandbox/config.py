@@ -14,20 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
     StringConstraints,
     ValidationError,
     field_validator,
 )
 
-from sandbox.document_errors import describe_errors, describe_value_error
+from sandbox.document_errors import describe_errors, describe_value_error, parse_toml
 from sandbox.environment_names import HOME, OF_THE_PROGRAM, PREFIX, may_be_setting
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import MAX_TIMEOUT_S, ChosenLimits, Environment, Jobs
@@ -38,6 +35,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _HINT = "docs/configuration.md lists every key."
+_MAX_JOBS = 10_000
 _SIMILARITY = 0.8  # of 1, as difflib measures it
 _SLIGHT_SIMILARITY = 0.6
 _HINTS_BY_PREFIX = {
@@ -80,6 +78,21 @@ def _split_pairs(value: object) -> object:
 Labels = Annotated[dict[LabelKey, LabelValue], BeforeValidator(_split_pairs), Field(max_length=MAX_LABELS)]
 """Names and values chosen by the operator, or what a task requires of a worker: labels and `CAPABILITIES`."""
 
+Days = Annotated[float, Field(ge=0, le=36_500)]
+"""A hundred years: a time that long ago can still be computed."""
+
+Pace = Annotated[float, Field(ge=0, le=31_536_000)]
+"""Seconds between two rounds of the same work, at most a year. 0: none."""
+
+Deadline = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)]
+Bytes = Annotated[int, Field(ge=0, le=2**60)]
+"""At most 1 EiB, which the kernel and each file format can say."""
+
+SomeBytes = Annotated[int, Field(gt=0, le=2**60)]
+Count = Annotated[int, Field(ge=0, le=10**9)]
+AtOnce = Annotated[int, Field(ge=0, le=10_000)]
+"""How much is done or kept ready at the same time."""
+
 
 class _SettingsSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -102,10 +115,10 @@ class RemoteSettings(_SettingsSection):
 
     allow_file: bool = False
     allow_http: bool = False
-    timeout_s: PositiveFloat = 900.0
-    max_fetch_bytes: PositiveInt = 8 * 1024**3
-    max_fetch_memory_bytes: PositiveInt = 216 * 1024**2  # as all fetches together
-    max_lfs_bytes: PositiveInt = 2 * 1024**3
+    timeout_s: Deadline = 900.0
+    max_fetch_bytes: SomeBytes = 8 * 1024**3
+    max_fetch_memory_bytes: SomeBytes = 216 * 1024**2  # as all fetches together
+    max_lfs_bytes: SomeBytes = 2 * 1024**3
     lfs_hosts: tuple[str, ...] = ()
     github_hosts: tuple[str, ...] = ()
     gitlab_hosts: tuple[str, ...] = ()
@@ -133,7 +146,7 @@ class EngineSettings(_SettingsSection):
     """`host`: engine endpoint (`unix:///path`, `tcp://host:port`); empty: resolved as the docker command does."""
 
     host: str = ""
-    timeout_s: PositiveFloat = 60.0
+    timeout_s: Deadline = 60.0
 
 
 class ImageSettings(_SettingsSection):
@@ -152,7 +165,7 @@ class ImageSettings(_SettingsSection):
     ca_bundle: str = "/etc/ssl/certs/ca-certificates.crt"
     build_network: str = "host"
     build: Literal["auto", "never"] = "auto"
-    keep_days: NonNegativeFloat = 30.0
+    keep_days: Days = 30.0
 
 
 class RegistrySettings(_SettingsSection):
@@ -181,8 +194,8 @@ class LayerSettings(_SettingsSection):
     """
 
     fetch: Literal["auto", "never"] = "auto"
-    max_bytes: PositiveInt = 20 * 1024**3
-    keep_days: NonNegativeFloat = 30.0
+    max_bytes: SomeBytes = 20 * 1024**3
+    keep_days: Days = 30.0
 
 
 class ProfileSettings(_SettingsSection):
@@ -199,7 +212,7 @@ class ProfileSettings(_SettingsSection):
     packages: tuple[PackageName, ...] = ()
     runtime: str = ""
     require: Labels = Field(default_factory=dict)
-    timeout_factor: PositiveFloat = Field(default=1.0, le=100.0)
+    timeout_factor: float = Field(default=1.0, gt=0, le=100.0)
 
 
 class ContainerSettings(_SettingsSection):
@@ -218,9 +231,9 @@ class ContainerSettings(_SettingsSection):
 
     runtime: str = "runc"
     keep: bool = True
-    keep_bytes: NonNegativeInt = 512 * 1024**2
+    keep_bytes: Bytes = 512 * 1024**2
     idle_s: int = Field(default=600, ge=10, le=31_536_000)
-    parallel: NonNegativeInt = 0
+    parallel: AtOnce = 0
     users_folder: Path = Path("/var/lib/space-sandbox/users")
     tenant: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9._-]{0,62})?$")
     compiler_cache: Literal["auto", "never"] = "auto"
@@ -244,7 +257,7 @@ class WorkspaceSettings(_SettingsSection):
 
     worktree: Literal["auto", "overlay", "plain"] = "auto"
     disk: Literal["auto", "image", "watch"] = "auto"
-    keep_unused_days: NonNegativeFloat = 7.0
+    keep_unused_days: Days = 7.0
     pre_create: tuple[str, ...] = ()
     post_create: tuple[str, ...] = ()
 
@@ -255,7 +268,7 @@ class PoolSettings(_SettingsSection):
     `size`: how many, for the repositories that were worked in last; 0: none. Each has a worktree and an idle container.
     """
 
-    size: NonNegativeInt = 0
+    size: AtOnce = 0
 
 
 class DiskSettings(_SettingsSection):
@@ -267,10 +280,10 @@ class DiskSettings(_SettingsSection):
     removing and `gc` may use it.
     """
 
-    min_free_bytes: NonNegativeInt = 2 * 1024**3
-    min_free_files: NonNegativeInt = 10_000
-    reserve_bytes: NonNegativeInt = 64 * 1024**2
-    reserve_files: NonNegativeInt = 500
+    min_free_bytes: Bytes = 2 * 1024**3
+    min_free_files: Count = 10_000
+    reserve_bytes: Bytes = 64 * 1024**2
+    reserve_files: Count = 500
 
 
 class StorageSettings(_SettingsSection):
@@ -282,8 +295,8 @@ class StorageSettings(_SettingsSection):
     `repository_max_bytes`: of each repository. Reached: the same is removed of this repository, and no work is refused.
     """
 
-    max_bytes: NonNegativeInt = 0
-    repository_max_bytes: NonNegativeInt = 0
+    max_bytes: Bytes = 0
+    repository_max_bytes: Bytes = 0
 
 
 class KeepSettings(_SettingsSection):
@@ -304,17 +317,17 @@ class KeepSettings(_SettingsSection):
     `repack_days`: a cache clone is packed again after this time if it changed, and sooner if it has many files.
     """
 
-    closed_tasks_days: NonNegativeFloat = 180.0
-    runs: NonNegativeInt = 1000
-    logs_bytes: NonNegativeInt = 2 * 1024**3
-    verdicts: NonNegativeInt = 20_000
-    artifacts_days: NonNegativeFloat = 30.0
-    approvals_days: NonNegativeFloat = 30.0
-    background_runs: NonNegativeInt = 500
-    quarantine_days: NonNegativeFloat = 30.0
-    journal_bytes: NonNegativeInt = 256 * 1024**2
-    journals_days: NonNegativeFloat = 730.0
-    repack_days: NonNegativeFloat = 7.0
+    closed_tasks_days: Days = 180.0
+    runs: Count = 1000
+    logs_bytes: Bytes = 2 * 1024**3
+    verdicts: Count = 20_000
+    artifacts_days: Days = 30.0
+    approvals_days: Days = 30.0
+    background_runs: Count = 500
+    quarantine_days: Days = 30.0
+    journal_bytes: Bytes = 256 * 1024**2
+    journals_days: Days = 730.0
+    repack_days: Days = 7.0
 
 
 class GateSettings(_SettingsSection):
@@ -388,7 +401,7 @@ class CommitSettings(_SettingsSection):
     `sign_off`: also end it with `Signed-off-by:` and the author, as `git commit --signoff` does.
     """
 
-    max_file_bytes: PositiveInt = 5 * 1024**2
+    max_file_bytes: SomeBytes = 5 * 1024**2
     trailer: bool = True
     sign_off: bool = False
 
@@ -429,9 +442,9 @@ class ServeSettings(_SettingsSection):
     this host; empty: none.
     """
 
-    reconcile_s: NonNegativeFloat = 3600.0
-    storage_s: NonNegativeFloat = 600.0
-    follow_s: NonNegativeFloat = 300.0
+    reconcile_s: Pace = 3600.0
+    storage_s: Pace = 600.0
+    follow_s: Pace = 300.0
     desktop: bool = True
     webhook: tuple[WebhookSettings, ...] = Field(default=(), max_length=20)
     otlp_url: str = Field(default="", pattern=f"^$|{_RECEIVER_URL}")
@@ -476,7 +489,7 @@ class ClusterSettings(_SettingsSection):
     lost_after_s: float = Field(default=10.0, ge=2.0, le=3600.0)
     role: Literal["work", "publish"] = "work"
     publishes: tuple[Annotated[str, StringConstraints(pattern=r"^[^\s/:]+(:[0-9]+)?/\S+$", max_length=500)], ...] = ()
-    slots: NonNegativeInt = 0
+    slots: AtOnce = 0
     labels: Labels = Field(default_factory=dict)
 
     @field_validator("publishes", mode="before")
@@ -492,11 +505,17 @@ class ClusterSettings(_SettingsSection):
         return value
 
 
+def _require_possible_jobs(value: Jobs) -> Jobs:
+    if value != "auto" and value > _MAX_JOBS:
+        raise ValueError(f"must be 'auto' or at most {_MAX_JOBS:,}")
+    return value
+
+
 class CheckSettings(_SettingsSection):
     """Overrides of one check of a repository. `limits`: only the named ones are overridden."""
 
-    timeout_s: PositiveFloat | None = Field(default=None, le=MAX_TIMEOUT_S)
-    jobs: Jobs | None = None
+    timeout_s: Deadline | None = None
+    jobs: Annotated[Jobs, AfterValidator(_require_possible_jobs)] | None = None
     limits: ChosenLimits = Field(default_factory=dict)
 
 
@@ -523,7 +542,7 @@ class RepositorySettings(_SettingsSection):
     """
 
     packages: tuple[PackageName, ...] = ()
-    max_bytes: NonNegativeInt | None = None
+    max_bytes: Bytes | None = None
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
     require: Labels = Field(default_factory=dict)
     project: tuple[ProjectSettings, ...] = Field(default=(), max_length=32)
@@ -637,7 +656,7 @@ def _validation_error(error: ErrorDetails, source: str) -> SandboxError:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

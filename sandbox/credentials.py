@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, StringConstraints, ValidationError
 
+from sandbox.document_errors import parse_toml
 from sandbox.errors import ErrorCode, SandboxError
 
 FILE_NAME = "credentials.toml"
@@ -32,7 +33,7 @@ TOKEN_VARIABLES = tuple(name for names, _ in _TOKENS.values() for name in names)
 
 
 def _require_one_line(value: str) -> str:
-    if any(ord(c) < 0x20 or ord(c) == 0x7F for c in value):
+    if any(ord(c) < 0x20 or ord(c) == 0x7F or 0xD800 <= ord(c) <= 0xDFFF for c in value):  # the last: is no UTF-8
         raise ValueError("must be one line of text")
     return value
 
@@ -89,7 +90,7 @@ def unsafe_secret_error(path: Path, why: str) -> SandboxError:
 def _read_file(path: Path) -> tuple[Credential, ...]:
     try:
         require_private(path)
-        return _CredentialFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).credential
+        return _CredentialFile.model_validate(parse_toml(path.read_text(encoding="utf-8"))).credential
     except FileNotFoundError:
         return ()
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Describe errors in a document that a user wrote: the key, its value, what is expected. Pure."""
+"""Parse a document that a user wrote, and describe its errors: the key, its value, what is expected. Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,22 @@ _MAX_ERRORS = 10
 _ALIKE = 0.6
 _MAX_VALUE_CHARS = 60
 _MAX_CHARS = 2000
+_MAX_INTEGER_BITS = 1024
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse a document that the operator wrote; one of a repository or guest needs `policy.untrusted_toml`.
+
+    Raises: tomllib.TOMLDecodeError, also for values that are nested too deep and numbers with too many digits.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError as error:
+        raise tomllib.TOMLDecodeError("its values are nested too deep") from error
+    except ValueError as error:  # of `int`
+        raise tomllib.TOMLDecodeError("it has a number with too many digits") from error
 
 
 def describe_errors(error: Exception, model: type[BaseModel] | None = None) -> str:
@@ -94,5 +110,7 @@ def describe_value_error(error: ErrorDetails) -> str:
 def _format_value(value: object) -> str:
     if isinstance(value, (dict, list, tuple)):
         return "a table" if isinstance(value, dict) else "a list"
+    if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:  # Python writes no longer one
+        return "an integer of too many digits"
     text = repr(value)
     return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}..."

@@ -8,7 +8,6 @@ the state it was asked about.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -33,10 +32,9 @@ from sandbox.agent.permission import (
     required_error,
 )
 from sandbox.agent.tools import Tool
-from sandbox.approvals import AgentCall
+from sandbox.approvals import AgentCall, is_once_only
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Permission
-from sandbox.policy.approvals import is_always_asked
 from sandbox.workbench.approvals.permissions import approval_required_error, permission_by_approval
 from sandbox.workbench.tasks.approved_state import ASK_AGAIN
 
@@ -153,7 +151,7 @@ def _find_decision(agent: Agent, call: AgentCall, asked_id: str) -> Approval | N
 
 
 def _build_form(asked: Approval) -> dict[str, Any]:
-    once_only = is_always_asked(asked.tool, json.loads(asked.arguments))
+    once_only = is_once_only(asked)
     choices = [_ONCE, *([_TASK] if asked.task_id and not once_only else []), _DENY]
     answer = {"type": "string", "title": "Your decision", "enum": choices, "default": _DENY}
     return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}

@@ -155,7 +155,7 @@ def _create_task(request: ToolCall) -> BaseModel:
         from_snapshot=wanted.from_snapshot, fetch=not wanted.offline,
         options=models.TaskOptions(
             workspace_kind=wanted.workspace_kind, profile=wanted.profile, branch=wanted.branch,
-            expected_choice=request.state if wanted.from_snapshot is None else None,  # a snapshot is not fetched
+            expected_choice=request.state,
         ),
     )  # fmt: skip
     return outputs.TaskResult(task=task)
@@ -239,7 +239,7 @@ def _fork(request: ToolCall) -> BaseModel:
     wanted = request.arguments
     made = request.workbench.fork_task(
         wanted.task_id, wanted.snapshot, wanted.prompt, with_artifacts=wanted.with_artifacts,
-        expected_tree=request.state if wanted.snapshot is None else None,  # a snapshot does not change
+        expected_tree=request.state,
     )  # fmt: skip
     return outputs.TaskResult(task=made)
 

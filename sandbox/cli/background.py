@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandbox.cli.detach import Starter, fork
-from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.invocation import Invocation, add_home, global_options, note
 from sandbox.cli.layer_tables import show_prepared
 from sandbox.cli.terminal import StatusLine
 from sandbox.cli.verdicts import note_uncommitted, qualify, show_runs
@@ -96,7 +96,7 @@ def show_background_run(found: BackgroundRun) -> None:
         click.echo(f"{found.run_id}  {_progress(found)}")
         for line in found.last_lines:
             click.echo(f"      {one_line(line)}")
-        note(f"The run continues in the background. Wait for it: sandbox check wait {found.run_id}")
+        note(add_home(f"The run continues in the background. Wait for it: sandbox check wait {found.run_id}"))
         return
     if found.operation == "layers-build":
         _show_prepared(found)

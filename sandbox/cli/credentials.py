@@ -42,7 +42,10 @@ def set_(invocation: Invocation, host: str, username: str | None, ssh_key: Path 
 def _secret() -> str:
     if sys.stdin.isatty():
         return str(click.prompt("Secret", hide_input=True, default="", show_default=False, err=True))
-    secret = sys.stdin.read(_SECRET_CHARS + 1)
+    try:
+        secret = sys.stdin.read(_SECRET_CHARS + 1)
+    except UnicodeDecodeError:  # without the cause, which has the secret
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The secret is not UTF-8 text") from None
     if len(secret) > _SECRET_CHARS:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"The secret is longer than {_SECRET_CHARS} characters")
     return secret.removesuffix("\n")

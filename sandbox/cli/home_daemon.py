@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.invocation import Invocation, add_home, global_options, note
 from sandbox.cli.serve import ServerOptions, make_agent
 from sandbox.cli.time_format import format_local
 from sandbox.errors import ErrorCode, SandboxError
@@ -248,7 +248,7 @@ def _run(
     try:
         daemon = Daemon(locked, _make_parts(invocation, address, token_file, approvals))
         where = f" at {daemon.url} - `sandbox dashboard` opens it in a browser" if daemon.url else ""
-        note(f"serving {home.root}{where}; end with Ctrl-C or `sandbox serve --stop`")
+        note(add_home(f"serving {home.root}{where}; end with Ctrl-C or `sandbox serve --stop`"))
         if daemon.url:
             note(_name_tokens(home.root, token_file))
         daemon.run()

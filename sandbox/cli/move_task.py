@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note
+from sandbox.cli.invocation import Invocation, add_home, global_options, note
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.text import neutralise_lines, one_line
@@ -90,7 +90,11 @@ def _parse_conflict(text: str, **answer: str) -> ConflictResolution:
 def _show_sync(done: SyncResult, *, with_text: bool) -> None:
     if done.conflicts:
         _show_conflicts(done.conflicts, with_text=with_text)
-        note("answer each: `sandbox task sync TASK --ours CONFLICT`, `--theirs CONFLICT` or `--edited CONFLICT FILE`")
+        note(
+            add_home(
+                "answer each: `sandbox task sync TASK --ours CONFLICT`, `--theirs CONFLICT` or `--edited CONFLICT FILE`"
+            )
+        )
         note(f"{len(done.conflicts)} conflict(s) with {done.onto[:12]}: the task stays as it is")
         return
     word = "up to date with" if done.state.value == "up_to_date" else "synced with"

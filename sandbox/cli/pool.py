@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, show_table
+from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_table
 from sandbox.cli.time_format import format_for_listing
 from sandbox.text import one_line
 
@@ -45,7 +45,9 @@ def fill(invocation: Invocation) -> int:
             note("pool.size is 0: set it in config.toml, or SANDBOX_POOL_SIZE")
         found = workbench.fill_pool()
         if workbench.settings.pool.size and not (found.spares or found.problems):
-            note("Spares are of repositories that have had a task: create the first with `sandbox task create`")
+            note(
+                add_home("Spares are of repositories that have had a task: create the first with `sandbox task create`")
+            )
     invocation.emit(found, lambda: _show_change(found))
     return 1 if found.problems else 0
 

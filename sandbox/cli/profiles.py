@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, show_table
+from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_table
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
 from sandbox.cli.service_rows import show_services
@@ -106,7 +106,7 @@ def _show_candidates(found: ProfileCandidates) -> None:
     show_parts(found.suggested)
     show_notes(found.notes)
     if any(not part.trusted for part in found.suggested):
-        note(f"Suggestions are not used before you trust them: sandbox trust {found.repo_id}")
+        note(add_home(f"Suggestions are not used before you trust them: sandbox trust {found.repo_id}"))
 
 
 def _show_wanted(wanted: WantedPackages) -> None:
@@ -139,7 +139,7 @@ def _explain_unused(found: ProfileCandidates) -> None:
     unused = {project.name: project.subpath for project in found.projects if project.name and not project.used}
     if unused and not any(remark.kind is RemarkKind.BELOW for remark in found.advice):
         options = " ".join(f"--project {name}={folder}" for name, folder in unused.items())
-        note(f"To run the checks of projects that are not used: sandbox repo set {found.repo_id} {options}")
+        note(add_home(f"To run the checks of projects that are not used: sandbox repo set {found.repo_id} {options}"))
 
 
 def _show_candidate(candidate: ProfileCandidate, role: str) -> None:

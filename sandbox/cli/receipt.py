@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, runtime_option, show_table
+from sandbox.cli.invocation import Invocation, add_home, global_options, note, runtime_option, show_table
 from sandbox.cli.output_files import writing
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.text import one_line
@@ -292,11 +291,11 @@ def _show_found(found: FoundReceipts) -> None:
         click.echo(f"no receipt of commit {found.commit} holds")
     elif not found.receipts:
         click.echo(f"the remote has no receipt of commit {found.commit}")
-        note("`sandbox receipt push` sends one: it becomes a git note in refs/notes/space-sandbox")
+        note(add_home("`sandbox receipt push` sends one: it becomes a git note in refs/notes/space-sandbox"))
 
 
 @receipt.command()
-@click.option("--pem", is_flag=True, help="Print only the public key in use, in PEM.")
+@click.option("--pem", is_flag=True, help="Print only the public key in use, in PEM; with --json only its entry.")
 @global_options
 @click.pass_obj
 def keys(invocation: Invocation, pem: bool) -> None:
@@ -304,7 +303,8 @@ def keys(invocation: Invocation, pem: bool) -> None:
     with invocation.workbench() as workbench:
         found = workbench.receipt_keys()
     if pem:
-        sys.stdout.write(next(key for key in reversed(found) if not (key.retired_at or key.revoked_at)).public_key)
+        in_use = next(key for key in reversed(found) if not (key.retired_at or key.revoked_at))
+        invocation.emit({"keys": [in_use]}, lambda: click.echo(in_use.public_key, nl=False))
         return
     invocation.emit({"keys": found}, lambda: show_table(["KEY", "STATE", "SINCE"], [_row(key) for key in found]))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from sandbox.byte_sizes import format_bytes
-from sandbox.cli.invocation import Invocation, global_options, note, show_table
+from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_table
 from sandbox.cli.time_format import format_for_listing
 from sandbox.models import CommitVerdicts, HistoryRun, RepositoryHistory, Verdict
 from sandbox.text import one_line
@@ -46,7 +46,7 @@ def _show(found: RepositoryHistory) -> None:
     show_table(["COMMIT", "WHEN", "VERDICTS", "TIME", "SIZE", "SUBJECT"], [_row(commit) for commit in found.commits])
     unknown = sum(not commit.runs for commit in found.commits)
     if unknown:
-        note(f"{unknown} of {len(found.commits)} commits have no verdict: sandbox run URL --ref COMMIT")
+        note(add_home(f"{unknown} of {len(found.commits)} commits have no verdict: sandbox run URL --ref COMMIT"))
 
 
 def sparkline(values: Sequence[float | None]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, note, show_table
+from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_table
 from sandbox.cli.task_rows import show_task
 from sandbox.cli.time_format import format_for_listing
 from sandbox.text import neutralise, one_line
@@ -117,7 +117,11 @@ def log(invocation: Invocation, task_id: str, limit: int) -> None:
         found = workbench.log(task_id, limit=limit + 1)
     entries = found[-limit:]
     if len(found) > limit:
-        note(f"older operations are left out: `--limit` shows more, `sandbox audit export --task {task_id}` all")
+        note(
+            add_home(
+                f"older operations are left out: `--limit` shows more, `sandbox audit export --task {task_id}` all"
+            )
+        )
     head = ["AT", "ACTOR", "WHO", "OPERATION", "ALLOWED", "RESULT", "SECONDS", "ABOUT"]
     invocation.emit({"entries": entries}, lambda: show_table(head, [_row(e) for e in entries]))
 

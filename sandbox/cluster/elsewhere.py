@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from sandbox.cluster.asked_operations import AskedOperations
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import TASK_ID_PATTERN
+from sandbox.models import TASK_ID_PATTERN, Task
 from sandbox.store import placed_tasks
 from sandbox.store.short_ids import complete_owner_id
 from sandbox.workbench import Workbench
@@ -67,6 +67,13 @@ class TasksElsewhere(Workbench):
             return not self._services.home.task(owner).exists()
         home = self._services.home
         return bool(placed_tasks.find_placed_run(home, owner) or placed_tasks.find_task_of_run(home, owner))
+
+    def _find_origin(self, repo_id: str, snapshot: str) -> Task | None:
+        """The task of the cluster that has a snapshot, if this home placed it for the repository."""
+        home = self._services.home
+        task_id = placed_tasks.find_task_of_snapshot(home, snapshot)
+        found = None if task_id is None else placed_tasks.find_placed_task(home, task_id)
+        return found if found is not None and found.repo_id == repo_id else None
 
     def _make_refusal(self, what: str, owner: str) -> SandboxError:
         """For a method of which no operation is."""

@@ -15,10 +15,12 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ApplyResult, PullRequest, PullRequestStatus, PushResult, ReleaseState, Status
 from sandbox.models.operations import OperationName
 from sandbox.store import placed_tasks
+from sandbox.workbench.approvals.chosen_profile import BASE_ON_CLUSTER
 from sandbox.workbench.approvals.question import (
     CLEANING,
     CLOSING,
     COMMITTING,
+    CREATING,
     FORKING,
     PREPARING,
     PROMOTING,
@@ -150,12 +152,13 @@ class RemoteDelivery(RemoteFiles):
         given = arguments.get("task_id")
         task_id = self.complete_owner(given) if isinstance(given, str) else None
         if task_id is None or not self.is_elsewhere(task_id):
-            return super().approval_call(tool, arguments)
+            return super().approval_call(tool, self._add_base(tool, arguments))
         if tool == PROMOTING:  # it would be refused after a person was asked
             raise self._release_error(task_id)
         rest = {name: value for name, value in arguments.items() if name != "task_id"}
         if (inherited := self.inherited_profile(tool, arguments)) is not None:
-            rest |= {"profile": inherited, "repo_id": self.task(task_id).repo_id}
+            known = self.task(task_id)
+            rest |= {"profile": inherited, "repo_id": known.repo_id, BASE_ON_CLUSTER: known.base_commit}
         is_compared = tool in COMPARED and not (tool == FORKING and rest.get("snapshot") is not None)
         bound = self._find_files_state(task_id) if is_compared else None
         commit, uncommitted = self._describe_state(tool, task_id) if bound is None else _show(bound.status)
@@ -171,6 +174,14 @@ class RemoteDelivery(RemoteFiles):
         elif call.state:  # of a choice of a profile, which is one of this home
             state = add_choice(state, call.state)
         return replace(call, arguments={**rest, **shown}, state=state)
+
+    def _add_base(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """For a new task with a chosen profile from a snapshot of the cluster, which is not in this home: its base."""
+        snapshot = arguments.get("from_snapshot")
+        if tool != CREATING or snapshot is None:
+            return arguments
+        origin = self._find_origin(arguments["repo_id"], snapshot)
+        return arguments if origin is None else {**arguments, BASE_ON_CLUSTER: origin.base_commit}
 
     def needs_no_question(self, call: AgentCall) -> bool:
         """As in `Workbench`. The controller that publishes asks about a push of a task of the cluster."""

@@ -223,7 +223,7 @@ class RemoteTasks(TasksElsewhere):
         expected_tree: str | None = None,
     ) -> Task:
         """As in `Workbench`, on the worker that has the task. After an interrupt as `create_task`."""
-        if expected_tree is not None and is_choice_alone(expected_tree):
+        if snapshot is None and expected_tree is not None and is_choice_alone(expected_tree):
             expected_tree = None  # its worker is of an earlier version
         wanted = {"snapshot": snapshot, "prompt": prompt, "with_artifacts": with_artifacts}
         return self._make_fork(task_id, bind_state(wanted, expected_tree))
@@ -242,13 +242,6 @@ class RemoteTasks(TasksElsewhere):
             if origin is not None:
                 return origin.profile
         return super().inherited_profile(tool, arguments)
-
-    def _find_origin(self, repo_id: str, snapshot: str) -> Task | None:
-        """The task of the cluster that has a snapshot, if this home placed it for the repository."""
-        home = self._services.home
-        task_id = placed_tasks.find_task_of_snapshot(home, snapshot)
-        found = None if task_id is None else placed_tasks.find_placed_task(home, task_id)
-        return found if found is not None and found.repo_id == repo_id else None
 
     def _create_from_snapshot(self, origin: Task, snapshot: str, prompt: str, options: TaskOptions) -> Task:
         if options.profile is not None:

@@ -16,6 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from sandbox.approvals import is_once_only
 from sandbox.byte_sizes import format_bytes
 from sandbox.daemon.diff_view import show_line
 from sandbox.daemon.usage_chart import draw_charts
@@ -69,7 +70,7 @@ def _environment() -> Environment:
         inert=_make_inert, name=_show_name, when=_format_time, size=format_bytes, amount=_format_amount,
         charts=draw_charts, share=format_share, short=shorten_ids, age=_format_age,
     )  # fmt: skip
-    found.tests.update(web=_is_web)
+    found.tests.update(web=_is_web, once_only=is_once_only)
     return found
 
 

@@ -147,7 +147,7 @@ def _read_first_toml(*paths: Path) -> tuple[Mapping[str, Any], Path]:
     for path in paths:
         try:
             return tomllib.loads(path.read_text(encoding="utf-8")), path
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        except (OSError, ValueError, RecursionError):
             continue
     return {}, paths[0]
 

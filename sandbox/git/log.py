@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -51,7 +51,11 @@ def read_messages(git: Git, base: str, head: str) -> str:
     Raises: `quota_exceeded` above `MESSAGES_BYTES`; `not_found`.
     """
     fields = "--format=%an <%ae>%n%cn <%ce>%n%B"
-    with git.stream("rev-list", "--encoding=UTF-8", "--no-commit-header", fields, head, f"^{base}") as process:
+    return _read_limited(git, ("--encoding=UTF-8", "--no-commit-header", fields), head, f"^{base}")
+
+
+def _read_limited(git: Git, options: Sequence[str], head: str, without: str) -> str:
+    with git.stream("rev-list", *options, head, without) as process:
         found = process.stdout.read(MESSAGES_BYTES + 1)
         if len(found) > MESSAGES_BYTES:
             brief = f"The messages of the task's commits are longer than {MESSAGES_BYTES} bytes together"
@@ -59,6 +63,17 @@ def read_messages(git: Git, base: str, head: str) -> str:
     if process.code != 0:
         raise missing_object_error("The task's commits cannot be read", process.stderr)
     return found.decode("utf-8", errors="replace")
+
+
+def list_messages(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]:
+    """Id and whole message of each commit on `head` that `base` does not have, oldest first; untrusted text.
+
+    Raises: `quota_exceeded` above `MESSAGES_BYTES`; `not_found`.
+    """
+    options = ("--topo-order", "--reverse", "--encoding=UTF-8", "--no-commit-header", "--format=%H %B%x00")
+    found = _read_limited(git, options, head, f"^{base}")
+    rows = (row.removeprefix("\n").partition(" ") for row in found.split("\0"))  # git ends each format with a newline
+    return tuple((oid, message) for oid, _, message in rows if oid)
 
 
 def read_author_and_subject(git: Git, commit: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sandbox.document_errors import describe_errors
+from sandbox.document_errors import describe_errors, parse_toml
 from sandbox.engine.build_context import is_executable, stat_context_files
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
@@ -139,7 +139,7 @@ def read_recipe(folder: Path, roots: Sequence[Path] = ()) -> Recipe:
 @lru_cache(maxsize=64)
 def _parse_settings(text: str) -> _RecipeFile:
     """Each check reads the recipes of its image; their text is the same. Raises: TOMLDecodeError, ValidationError."""
-    return _RecipeFile.model_validate(tomllib.loads(text))
+    return _RecipeFile.model_validate(parse_toml(text))
 
 
 def _find_alike(name: str, path: Path, roots: Sequence[Path]) -> Path:

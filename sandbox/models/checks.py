@@ -38,6 +38,11 @@ SMALLEST_LIMITS: Mapping[str, int | float] = {"memory_bytes": 6 * 1024**2, "cpus
 """The engine (Docker 20.10 to 29) creates no guest with less: no check could start."""
 
 
+LARGEST_LIMITS: Mapping[str, int] = {"cpus": 10_000, "pids": 2**22, "open_files": 2**30, "disk_files": 10**12}
+LARGEST_BYTES = 2**60
+"""1 EiB. The kernel, and files of disks, have numbers of 64 bits; `pids`: its PID_MAX_LIMIT."""
+
+
 def describe_unusable_word(text: str) -> str:
     """Why a program cannot be started with this argument, or this `NAME=value`; '' if it can."""
     try:
@@ -61,6 +66,15 @@ def describe_small_limit(limits: Mapping[str, int | float]) -> str:
     for name, least in SMALLEST_LIMITS.items():
         if name in limits and not limits[name] >= least:  # also true for NaN
             return f"{name} must be at least {least:,}: no guest starts with less"
+    return ""
+
+
+def _describe_large_limit(limits: Mapping[str, int | float]) -> str:
+    """Which limit is larger than any host could give, and its bound; '' if none is."""
+    for name, value in limits.items():
+        most = LARGEST_LIMITS.get(name, LARGEST_BYTES)
+        if not value <= most:
+            return f"{name} must be at most {most:,}"
     return ""
 
 
@@ -93,11 +107,11 @@ LimitsT = TypeVar("LimitsT", bound=Limits)
 
 
 def require_enough(limits: LimitsT) -> LimitsT:
-    """The limits, if a guest starts with them. Not a rule of the model: records have limits of guests that started.
+    """The limits, if a guest can start with them. Not a rule of the model: records have limits of guests that started.
 
     Raises: ValueError.
     """
-    if why := describe_small_limit(dict(limits)):
+    if why := describe_small_limit(dict(limits)) or _describe_large_limit(dict(limits)):
         raise ValueError(why)
     return limits
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import tomllib
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sandbox.document_errors import describe_errors
+from sandbox.document_errors import describe_errors, parse_toml
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Risk
 
@@ -154,7 +153,7 @@ def require_known_flags(rule: DiffRule, known: Iterable[str], path: Path) -> Non
 
 def _read(path: Path, *, required: bool) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         if required:
             raise _unusable(path, describe_errors(error)) from error

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sandbox.document_errors import describe_errors
+from sandbox.document_errors import describe_errors, parse_toml
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.paths import parse_repo_path
 
@@ -59,7 +58,7 @@ class CommitPolicy(BaseModel):
 def load_commit_policy(folder: Path) -> CommitPolicy:
     """Read `commit.toml`. Raises: `policy_violation` when it is invalid."""
     try:
-        policy = CommitPolicy.model_validate(tomllib.loads((folder / "commit.toml").read_text(encoding="utf-8")))
+        policy = CommitPolicy.model_validate(parse_toml((folder / "commit.toml").read_text(encoding="utf-8")))
         list(map(bytes.fromhex, policy.magic.values()))
     except (OSError, ValueError, ValidationError) as error:
         raise SandboxError(
@@ -107,7 +106,7 @@ def merge_operator_commit_policy(shipped: CommitPolicy, path: Path) -> CommitPol
 def read_operator_commit_policy(path: Path) -> OperatorCommitPolicy:
     """Read an operator's file. Raises: as `merge_operator_commit_policy`."""
     try:
-        own = OperatorCommitPolicy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        own = OperatorCommitPolicy.model_validate(parse_toml(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise _invalid_policy_error(path, describe_errors(error)) from error
     for what, start in own.magic.items():

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StringConstraints, ValidationError
 
-from sandbox.document_errors import describe_errors
+from sandbox.document_errors import describe_errors, parse_toml
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Limits
@@ -145,7 +145,7 @@ def load_container_policy(folder: Path) -> EffectiveContainerPolicy:
     """
     path = folder / "container.toml"
     try:
-        policy = ContainerPolicy.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        policy = ContainerPolicy.model_validate(parse_toml(path.read_text(encoding="utf-8")))
         seccomp: Any = json.loads((folder / Path(policy.seccomp).name).read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, ValidationError, json.JSONDecodeError) as error:
         raise SandboxError(
@@ -184,7 +184,7 @@ def merge_operator_container_policy(
 def read_operator_container_policy(path: Path) -> dict[str, Any]:
     """Read an operator's file. Raises: as `merge_operator_container_policy`, except for values."""
     try:
-        own = tomllib.loads(path.read_text(encoding="utf-8"))
+        own = parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _invalid_policy_error(path, describe_errors(error)) from error
     for key, value in own.items():

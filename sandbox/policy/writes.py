@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from sandbox.document_errors import describe_errors
+from sandbox.document_errors import describe_errors, parse_toml
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.globs import Glob, Pattern, PatternSet, parse_pattern
 from sandbox.policy.paths import (
@@ -192,7 +192,7 @@ def _load(path: Path, code: ErrorCode) -> PathPolicy:
 @lru_cache(maxsize=8)
 def _parse(text: str) -> PathPolicy:
     """Cached: each workbench of a process loads the same shipped file. Raises: ValueError."""
-    return PathPolicy.model_validate(tomllib.loads(text))
+    return PathPolicy.model_validate(parse_toml(text))
 
 
 def _require_within_limits(path: RepoPath, names: Sequence[bytes], limits: WriteLimits) -> None:

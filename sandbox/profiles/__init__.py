@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from sandbox.document_errors import describe_errors
+from sandbox.document_errors import describe_errors, parse_toml
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, PackageName
@@ -371,7 +371,7 @@ def _load_profile(path: Path, workspace: PurePosixPath, known: Mapping[str, Prof
 @lru_cache(maxsize=_CACHED_FILES)
 def _parse(text: str) -> dict[str, Any]:
     """Not to be changed: each workbench of a process loads the same shipped files. Raises: ValueError."""
-    return tomllib.loads(text)
+    return parse_toml(text)
 
 
 @lru_cache(maxsize=_CACHED_FILES)

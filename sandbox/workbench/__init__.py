@@ -411,7 +411,7 @@ class Workbench:
                 if fetch:
                     use.updates.fetch_for_task(self._services, repo_id, f"sandbox task create {repo_id}")
                 made = use.lifecycle.create_task(self._services, repo_id, prompt, base_branch, None, chosen)
-                return done(self._require_approved_choice(made, chosen))
+                return done(self._require_approved_choice(made, chosen.expected_choice))
             if base_branch is not None:
                 raise SandboxError(
                     ErrorCode.INVALID_INPUT,
@@ -419,13 +419,13 @@ class Workbench:
                     hint="Give either a base branch or a snapshot.",
                 )
             made = use.snapshots.create_from_snapshot(self._services, repo_id, from_snapshot, prompt, chosen)
-            return done(self._require_approved_choice(made, chosen))
+            return done(self._require_approved_choice(made, chosen.expected_choice))
 
-    def _require_approved_choice(self, made: Task, chosen: TaskOptions) -> Task:
+    def _require_approved_choice(self, made: Task, approved: str | None) -> Task:
         """Only the new task says at which commit it begins. Without the approval none is left."""
-        if chosen.expected_choice is not None:
+        if approved is not None:
             try:
-                use.chosen_profile.require_approved_choice(self._services, made, chosen.expected_choice)
+                use.chosen_profile.require_approved_choice(self._services, made, approved)
             except BaseException:
                 use.lifecycle.close_task(self._services, made.id, delete=True, discard=True)
                 raise
@@ -451,7 +451,7 @@ class Workbench:
         with use.journaling.record_operation(self._services, None, "create", arguments) as done:
             new = use.hub.NewTask(task_id, url, prompt, base_branch, chosen)
             made = use.hub.create_named_task(self._services, new)
-            return done(self._require_approved_choice(made, chosen))
+            return done(self._require_approved_choice(made, chosen.expected_choice))
 
     @property
     def instance_id(self) -> str:
@@ -1383,9 +1383,10 @@ class Workbench:
         """A new task that continues from a snapshot, or from the current working state.
 
         `with_artifacts`: it also gets the build output that the profile ignores, with its times, so that its first
-        check is incremental. `expected_tree`: refuse (`conflict`) if the working state is a different tree. Raises: as
-        `create_task` and `snapshot`; `not_found` for the snapshot; `invalid_input` for `with_artifacts` with a
-        snapshot.
+        check is incremental. `expected_tree`: refuse (`conflict`) if the working state is a different tree, which a
+        snapshot does not depend on; or the `state` of `approval_call`, which also has what was approved of a profile.
+        Raises: as `create_task` and `snapshot`; `not_found` for the snapshot; `invalid_input` for `with_artifacts` with
+        a snapshot.
         """
         arguments: dict[str, object] = {"snapshot": snapshot, "prompt": prompt}
         if with_artifacts:
@@ -1394,7 +1395,8 @@ class Workbench:
             self._services, task_id, "fork", arguments, names=[snapshot or ""]
         ) as done:
             wanted = use.snapshots.ForkRequest(snapshot, prompt, with_artifacts, expected_tree=expected_tree)
-            return done(use.snapshots.fork_task(self._services, task_id, wanted))
+            made = use.snapshots.fork_task(self._services, task_id, wanted)
+            return done(self._require_approved_choice(made, use.chosen_profile.find_approved_choice(expected_tree)))
 
     def fork_named_task(self, task_id: str, wanted: ForkRequest) -> Task:
         """As `fork_task`, under an id that was drawn elsewhere, by the caller of a dispatcher: `wanted.new_id`.
@@ -1413,7 +1415,9 @@ class Workbench:
             self._services, task_id, "fork", arguments, names=[wanted.new_id, wanted.snapshot or ""]
         ) as done:
             made = use.hub.fork_named_task(self._services, task_id, wanted)
-            return done(made if wanted.options is None else self._require_approved_choice(made, wanted.options))
+            approved = wanted.options.expected_choice if wanted.options is not None else None
+            approved = approved or use.chosen_profile.find_approved_choice(wanted.expected_tree)
+            return done(self._require_approved_choice(made, approved))
 
     def log(self, task_id: str, *, limit: int | None = 10_000) -> tuple[JournalEntry, ...]:
         """The journal of a task, oldest first, with refused operations. `limit`: only so many of the newest; None: all.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from sandbox.config import describe_ignored_variables, find_resources, load_settings
+from sandbox.config import Settings, describe_ignored_variables, find_resources, load_settings
 from sandbox.environment_names import HOOK_FACTS, may_be_setting
 from sandbox.errors import ErrorCode
 from sandbox.git.describe import CommitDescription
+from sandbox.models.checks import Limits
 from sandbox.workbench.checks.git_facts import list_variables
 from tests.unit.conftest import refused
 
@@ -159,7 +161,11 @@ def test_a_section_that_is_no_table_is_invalid_input_under_a_variable(
         load_settings(config(tmp_path, text), environ)
 
 
-@pytest.mark.parametrize("content", [b"[engine", b"\xff\xfe", b"a = 1\na = 2"], ids=["cut", "no-utf-8", "twice"])
+@pytest.mark.parametrize(
+    "content",
+    [b"[engine", b"\xff\xfe", b"a = 1\na = 2", b"a = " + b"[" * 5000, b"a = " + b"9" * 5000],
+    ids=["cut", "no-utf-8", "twice", "nested", "digits"],
+)
 def test_a_file_that_is_no_toml_is_invalid_input(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.toml").write_bytes(content)
     with refused(ErrorCode.INVALID_INPUT) as caught:
@@ -247,6 +253,40 @@ def test_what_no_guest_starts_with_is_named(tmp_path: Path, text: str, named: st
         load_settings(config(tmp_path, text), {})
     assert named in caught.value.brief
     assert len(caught.value.brief) < 300
+
+
+NUMBERS = [
+    *(
+        f"{section}.{key}"
+        for section, of_section in Settings.model_fields.items()
+        for key, field in getattr(of_section.annotation, "model_fields", {}).items()
+        if type(field.default) in {int, float}
+    ),
+    "profiles.p.timeout_factor",
+    "repositories.r.max_bytes",
+    "repositories.r.checks.t.timeout_s",
+    "repositories.r.checks.t.jobs",
+    *(f"repositories.r.checks.t.limits.{name}" for name in Limits.model_fields),
+]
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e300", "9" * 300, "-1"])
+@pytest.mark.parametrize("key", NUMBERS)
+def test_every_number_has_bounds(tmp_path: Path, key: str, value: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(config(tmp_path, f"{key} = {value}\n"), {})
+    assert key.rpartition(".")[2] in caught.value.brief
+    assert len(caught.value.brief) < 300
+
+
+def test_numbers_at_their_bounds_are_accepted(tmp_path: Path) -> None:
+    """A time that many days ago can be computed."""
+    text = "keep.approvals_days = 36500\nengine.timeout_s = 604800\nremotes.max_fetch_bytes = 0x1000000000000000\n"
+    found = load_settings(config(tmp_path, text), {})
+    assert datetime.now(UTC) - timedelta(days=found.keep.approvals_days)
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(config(tmp_path, "[keep]\napprovals_days = 36500.1\n"), {})
+    assert "'keep.approvals_days': should be less than or equal to 36500, not 36500.1" in caught.value.brief
 
 
 def test_limits_with_which_a_check_of_an_earlier_version_ran_are_no_error(tmp_path: Path) -> None:

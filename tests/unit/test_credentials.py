@@ -53,6 +53,8 @@ def test_a_secret_is_in_no_repr_text_or_dump(tmp_path: Path) -> None:
         pytest.param(f'[[credential]]\nsecret = "{SECRET}"\n', id="no-host"),
         pytest.param(f'[[credential]]\nsecret = "{SECRET}\n', id="no-toml"),
         pytest.param(f'credential = "{SECRET}"\n', id="no-list"),
+        pytest.param(f'credential = {"[" * 5000}"{SECRET}"\n', id="nested"),
+        pytest.param(f'credential = ["{SECRET}", {"9" * 5000}]\n', id="digits"),
     ],
 )
 def test_a_broken_file_is_refused_without_its_content(tmp_path: Path, text: str) -> None:

@@ -20,10 +20,13 @@ from sandbox.text import escape_invisible
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import find_pull_request_ref
 from sandbox.workbench.repositories.commit_facts import load_profile
-from sandbox.workbench.tasks.approved_state import ASK_AGAIN, join_state
-from sandbox.workbench.tasks.snapshots import find_task_of_snapshot
+from sandbox.workbench.tasks.approved_state import ASK_AGAIN, find_choice, join_state
+from sandbox.workbench.tasks.snapshots import find_base_of_snapshot, find_task_of_snapshot
 
 CREATING, FORKING = "space_repo_create_task", "space_repo_fork_task"
+BASE_ON_CLUSTER = "base_commit"
+"""The argument that has the base of a new task that continues from one of a cluster, which is not in this home."""
+
 CHOOSING = frozenset({CREATING, FORKING})
 """Tools that make a task, so that its profile can be another than the repository's."""
 
@@ -35,11 +38,15 @@ _UNWRITTEN_FIELDS = (
 
 
 class ProfileChoice(NamedTuple):
-    """A profile for a new task of a repository that begins at `ref`; None: at the default branch."""
+    """A profile for a new task of a repository that begins at `ref`; None: at the default branch. One that continues
+    from a task, or from a snapshot of it or of any task, is based on what that is based on.
+    """
 
     repo_id: str
     name: str
     ref: str | None = None
+    task_id: str | None = None
+    snapshot: str | None = None
 
 
 def find_inherited_profile(services: Services, tool: str, arguments: Mapping[str, Any]) -> str | None:
@@ -60,7 +67,13 @@ def read_choice(tool: str, arguments: Mapping[str, Any], repo_id: str | None) ->
     """The choice of a profile in a call, also of one that its task inherits; None without one. Pure."""
     if tool not in CHOOSING or repo_id is None or arguments.get("profile") is None:
         return None
-    return ProfileChoice(repo_id, arguments["profile"], arguments.get("ref") or arguments.get("base_branch"))
+    name = arguments["profile"]
+    if (known := arguments.get(BASE_ON_CLUSTER)) is not None:
+        return ProfileChoice(repo_id, name, known)
+    if tool == FORKING:
+        return ProfileChoice(repo_id, name, None, arguments.get("task_id"), arguments.get("snapshot"))
+    ref = arguments.get("ref") or arguments.get("base_branch")
+    return ProfileChoice(repo_id, name, ref, None, arguments.get("from_snapshot"))
 
 
 class ShownChoice(NamedTuple):
@@ -73,8 +86,8 @@ class ShownChoice(NamedTuple):
 
 
 def look_at_choice(services: Services, choice: ProfileChoice) -> ShownChoice:
-    """What the gate asks of a task with this profile, and no longer asks: as of the commit that the last fetch found at
-    its ref, else of the default branch. State and lines are of one reading.
+    """What the gate asks of a task with this profile, and no longer asks: as of the base of what it continues; else
+    the commit that the last fetch found at its ref; else the default branch. State and lines are of one reading.
 
     Raises: `not_found`, `invalid_input` for a profile that cannot be used, or for the ref.
     """
@@ -90,6 +103,11 @@ def _describe_profiles(where: str, usual: Profile, chosen: Profile) -> tuple[str
         *compare_checks(usual, chosen),
         *_compare_rest(usual, chosen),
     )
+
+
+def find_approved_choice(state: str | None) -> str | None:
+    """The state of a choice in the state of a fork that was approved; None without one. Raises: `invalid_input`."""
+    return find_choice(state or "") or None
 
 
 def require_approved_choice(services: Services, task: Task, approved: str) -> None:
@@ -123,6 +141,8 @@ def _load_both(services: Services, repo_id: str, git: Git, commit: str, name: st
 def _load_profiles(services: Services, choice: ProfileChoice) -> tuple[str, Profile, Profile]:
     """Where the task would begin, the profile that it would have there, and the chosen one."""
     repository, git = services.repositories.open(choice.repo_id)
+    if (base := _find_continued_base(services, choice)) is not None:
+        return f"commit {base[:12]}, its base", *_load_both(services, choice.repo_id, git, base, choice.name)
     default = resolve_commit(git, "HEAD", repository.default_branch)
     commit, where = default, f"commit {default[:12]} of the default branch"
     if choice.ref is not None:
@@ -134,6 +154,13 @@ def _load_profiles(services: Services, choice: ProfileChoice) -> tuple[str, Prof
                 raise
             where += ": what it begins at was not fetched yet"
     return where, *_load_both(services, choice.repo_id, git, commit, choice.name)
+
+
+def _find_continued_base(services: Services, choice: ProfileChoice) -> str | None:
+    """The base of what the new task continues from, which becomes its own; None if it does not continue from a task."""
+    if choice.snapshot is not None:
+        return find_base_of_snapshot(services, choice.repo_id, choice.snapshot, choice.task_id)
+    return choice.task_id and find_task(services.home, choice.task_id, allow_closed=True).base_commit
 
 
 def _find_fetched(git: Git, ref: str) -> str | None:

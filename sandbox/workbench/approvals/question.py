@@ -11,6 +11,7 @@ from sandbox.approvals import OF_CLUSTER, AgentCall
 from sandbox.egress.registries import find_registries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
+from sandbox.git.log import list_messages
 from sandbox.models import Change, DiffFile, Repository, Status, Task, TaskOptions
 from sandbox.models.releases import ReleaseManifest
 from sandbox.profiles import Profile
@@ -36,6 +37,7 @@ from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import lifecycle, status
 from sandbox.workbench.tasks.approved_state import (
     ASK_AGAIN,
+    add_choice,
     describe_record,
     describe_repository,
     find_choice,
@@ -93,7 +95,7 @@ def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], t
     chosen = chosen_profile.look_at_choice(services, choice) if choice else chosen_profile.ShownChoice("", ())
     if choice and arguments.get("snapshot") is not None:  # the task's files do not matter, and may be gone
         repository = find_repository(services.home, task.repo_id)
-        return Target(chosen.state, lambda: [_describe_repository(repository), *chosen.lines])
+        return Target(add_choice("", chosen.state), lambda: [_describe_repository(repository), *chosen.lines])
     about = _describe_branch(services, tool, task)
     if tool == CLEANING:
         state = find_clean_state(services, task, arguments.get("without", ()))
@@ -242,9 +244,22 @@ def _sending_lines(tool: str, tree_gate: gate.TreeGate) -> Iterator[str]:
     reasons = find_reasons_to_ask(services, task, rule) if rule else ()
     yield _verification_line(tree_gate)
     yield from (f"asked because: {spell_out(reason)}" for reason in reasons)
+    if tool == OPENING and task.prompt:
+        yield "publishes in the pull request what the task was created for:"
+        yield from _argument_lines("prompt", task.prompt)
+    yield from _message_lines(services.repositories, task)
     yield from _file_lines("sends", sent)
     yield from _risk_lines(services.policies, task, sent)
     yield from _intermediate_lines(services.repositories, services.policies, task, sent)
+
+
+def _message_lines(repositories: RegisteredRepositories, task: Task) -> Iterator[str]:
+    """The whole messages of all commits: who asks wrote them, and they are published."""
+    git = repositories.open(task.repo_id)[1]
+    messages = list_messages(git, task.base_commit, task.head_commit)
+    yield f"publishes: {len(messages)} commit message(s)"
+    for oid, message in messages:
+        yield from _argument_lines(oid[:12], message.rstrip("\n"))
 
 
 def _changed_lines(services: Services, task: Task, changes: Sequence[Change]) -> list[str]:

@@ -335,3 +335,9 @@ def _require_scope(approval: Approval, scope: ApprovalScope) -> None:
     missing = {ApprovalScope.TASK: approval.task_id is None, ApprovalScope.REPOSITORY: approval.repo_id is None}
     if missing.get(scope, False):
         raise SandboxError(ErrorCode.INVALID_INPUT, f"This call has no {scope.value}, so it can only be approved once")
+    if scope is not ApprovalScope.ONCE and approvals.is_once_only(approval):
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"A person decides about each call of {approval.tool} like this one, so it can only be approved once",
+            hint=f"`sandbox approvals approve {approval.id}`, without --for, approves exactly this call.",
+        )

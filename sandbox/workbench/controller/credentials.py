@@ -69,7 +69,11 @@ def delete_credential(credentials: CredentialStore, host: str) -> CredentialInfo
 
 
 def _write_entries(home: Home, entries: list[Credential]) -> None:
-    write_atomically(home.root / FILE_NAME, render_entries(entries).encode(), mode=0o600)
+    try:
+        content = render_entries(entries).encode()
+    except UnicodeEncodeError:  # without the cause: that has the text of the whole file
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The path of a key or CA file is not UTF-8 text") from None
+    write_atomically(home.root / FILE_NAME, content, mode=0o600)
 
 
 def _as_credential_info(entry: Credential) -> CredentialInfo:

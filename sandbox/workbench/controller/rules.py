@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel
 
 from sandbox.config import find_resources, load_settings_with_sources
+from sandbox.document_errors import parse_toml
 from sandbox.models import PolicyRule
 from sandbox.policy import commit, container
 from sandbox.policy.writes import PathPolicy
@@ -108,15 +108,15 @@ def _path_rules(services: Services) -> Iterator[PolicyRule]:
 
 
 def _approval_rules(services: Services) -> Iterator[PolicyRule]:
-    files = _find_policy_files(services.home, "approvals")
+    files, policy = _find_policy_files(services.home, "approvals"), services.policies.approvals
     own = dict(_flatten(_read_toml(files.operator))) if files.operator.exists() else {}
-    for key, value in _flatten(services.policies.approvals.model_dump(mode="json", exclude_none=True)):
+    for key, value in _flatten(policy.model_dump(mode="json", exclude_none=True)):
         yield files.build_rule(key, value, is_operator=key in own)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     """Read a file that has been loaded before, so it is valid."""
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return parse_toml(path.read_text(encoding="utf-8"))
 
 
 def _settings_rules(services: Services, section: str = "") -> Iterator[PolicyRule]:

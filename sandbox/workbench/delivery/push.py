@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -85,14 +86,16 @@ def push_with_page(
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced, hooks_not_run=skipped), page
 
 
-_VERIFIED = "verified"
+_VERIFIED, _PROMPT = "verified", "prompt"
 
 
 def find_send_state(tree_gate: TreeGate) -> str:
     """What a person approves about a push or pull request: the commit, where it goes, what its files are compared with,
-    and whether it is verified. Raises: `not_found`; as `TreeGate.try_verdicts`.
+    whether it is verified, and a digest of the task's prompt, which a pull request publishes.
+
+    Raises: `not_found`; as `TreeGate.try_verdicts`.
     """
-    return join_state(tree_gate.task.head_commit, _find_facts(tree_gate, {_VERIFIED: None}))
+    return join_state(tree_gate.task.head_commit, _find_facts(tree_gate, {_VERIFIED: None, _PROMPT: None}))
 
 
 def describe_send(services: Services, task: Task) -> str:
@@ -106,8 +109,12 @@ def require_approved_send(tree_gate: TreeGate, approved: str | None) -> None:
 
 
 def _find_facts(tree_gate: TreeGate, asked: Facts) -> Facts:
-    verified = {_VERIFIED: tree_gate.try_verdicts().verified is True} if _VERIFIED in asked else {}
-    return describe_record(tree_gate.services.home, tree_gate.task, **verified)
+    more: dict[str, str | bool | None] = {}
+    if _VERIFIED in asked:
+        more[_VERIFIED] = tree_gate.try_verdicts().verified is True
+    if _PROMPT in asked:
+        more[_PROMPT] = hashlib.sha256(tree_gate.task.prompt.encode("utf-8", "surrogatepass")).hexdigest()
+    return describe_record(tree_gate.services.home, tree_gate.task, **more)
 
 
 def _require_no_secret(services: Services, git: Git, task: Task) -> None:

@@ -300,6 +300,18 @@ def find_task_of_snapshot(services: Services, repo_id: str, snapshot_id: str) ->
     return find_task(services.home, owners[snapshot_id], allow_closed=True)
 
 
+def find_base_of_snapshot(services: Services, repo_id: str, snapshot_id: str, task_id: str | None = None) -> str:
+    """The commit that a task which continues from a snapshot is based on. `task_id`: the snapshot is of this
+    task; None: of any of the repository. Raises: `not_found`.
+    """
+    git = services.repositories.open(repo_id)[1]
+    if task_id is None:
+        task = find_task_of_snapshot(services, repo_id, snapshot_id)
+    else:
+        task = find_task(services.home, task_id, allow_closed=True)
+    return _find_snapshot(git, task, snapshot_id).base or task.base_commit
+
+
 def _create_fork(services: Services, origin: ForkOrigin, wanted: ForkRequest, kind: str) -> Task:
     """`kind`: of a fork without options."""
     task = origin.task

@@ -23,7 +23,7 @@ from sandbox.agent.server import make_server
 from sandbox.agent.tools import TOOLS, Tool, ToolCall
 from sandbox.approvals import AgentCall, fingerprint
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import Approval, ApprovalScope, Task, TaskOptions
+from sandbox.models import Approval, ApprovalScope, Task, TaskOptions, TaskStatus
 from sandbox.models.checks import ReleaseRule
 from sandbox.models.releases import ReleaseManifest
 from sandbox.store.home import Home
@@ -34,7 +34,7 @@ from sandbox.workbench.approvals import chosen_profile, question, requests
 from sandbox.workbench.checks import gate, task_checks
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.delivery import promote
-from sandbox.workbench.tasks.approved_state import Facts, describe_record, join_state
+from sandbox.workbench.tasks.approved_state import Facts, add_choice, describe_record, join_state
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.store.test_verdicts import made as run_made
@@ -349,13 +349,61 @@ def test_n10_a_new_task_has_the_profile_that_was_approved(bench: Bench) -> None:
     tool.call(ToolCall(bench.workbench, arguments, Watch(), state))
 
 
+def _change_profile_upstream(bench: Bench) -> str:
+    """At the commit that is returned the repository's profile is `app`, at its newest it is `other`."""
+    profile = (bench.home / "profiles" / "app.toml").read_text()
+    for name in ("other", "loose"):
+        detect = f'\n[detect]\nall = [{{ file = "{name}.lock" }}]\n'
+        (bench.home / "profiles" / f"{name}.toml").write_text(profile.replace('"app"', f'"{name}"', 1) + detect)
+    (bench.home / "profiles" / "app.toml").write_text(profile + '\n[detect]\nall = [{ file = "app.lock" }]\n')
+    bench.upstream.write("app.lock", b"")
+    old = bench.upstream.commit()
+    (bench.upstream.root / "app.lock").unlink()
+    bench.upstream.write("other.lock", b"")
+    bench.upstream.commit()
+    known = bench.workbench.repository(bench.repo_id)
+    save_repository(Home(bench.home), known.model_copy(update={"remote_url": str(bench.upstream.root)}))
+    bench.workbench.set_repository(bench.repo_id, {"profile": ""})
+    return old
+
+
+@pytest.mark.parametrize("by", ["create", "fork", "fork of a snapshot"])
+def test_n10_a_profile_is_shown_as_of_the_base_of_what_a_task_continues_from(bench: Bench, by: str) -> None:
+    """Control: of a new task it is shown as of the default branch."""
+    old = _change_profile_upstream(bench)
+    with Workbench(bench.home, environ={}, allow_file=True) as bench.workbench:
+        bench.workbench.clone(str(bench.upstream.root))
+        task = bench.workbench.create_task(bench.repo_id, "t", old, options=TaskOptions(profile="loose"))
+        kept = bench.workbench.snapshot(task.id)
+        new = {"repo_id": bench.repo_id, "prompt": "p", "profile": "loose"}
+        tool, given = {
+            "create": (TOOLS["space_repo_create_task"], {**new, "from_snapshot": kept.id}),
+            "fork": (TOOLS["space_repo_fork_task"], {"task_id": task.id}),
+            "fork of a snapshot": (TOOLS["space_repo_fork_task"], {"task_id": task.id, "snapshot": kept.id}),
+        }[by]
+        arguments: Any = tool.input_model(**given)
+        call = build_call(Agent(bench.workbench, bench.home), tool, arguments)
+        shown = [line for line in bench.ask_about(call) if line.startswith("profile: loose instead of")]
+        assert shown == [f"profile: loose instead of app, as of commit {old[:12]}, its base"]
+        of_new = bench.workbench.approval_call("space_repo_create_task", new)
+        assert any("loose instead of other" in line for line in bench.ask_about(of_new)), "void"
+
+        wrong = of_new.state if by == "create" else add_choice(call.state if by == "fork" else "", of_new.state)
+        before = bench.workbench.tasks()
+        with pytest.raises(SandboxError) as caught:
+            tool.call(ToolCall(bench.workbench, arguments, Watch(), wrong))
+        assert caught.value.code is ErrorCode.CONFLICT
+        assert [t.status for t in bench.workbench.tasks() if t not in before] == [TaskStatus.CLOSED]
+        result: Any = tool.call(ToolCall(bench.workbench, arguments, Watch(), call.state))
+        assert (result.task.base_commit, result.task.profile) == (old, "loose")
+
+
 def test_n10_a_profile_is_shown_as_it_is_approved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit that it is compared at changes after the look at the state of the call. Control: asked about later, it
     reads otherwise.
     """
-    bench.task = bench.workbench.create_task(bench.repo_id, "t", options=TaskOptions(profile="app"))
-    tool = TOOLS["space_repo_fork_task"]
-    call = bench.call_of(tool)
+    wanted = ("space_repo_create_task", {"repo_id": bench.repo_id, "prompt": "p", "profile": "app"})
+    call = bench.workbench.approval_call(*wanted)
     shown = bench.ask_about(call)
 
     def join_and_change(target: str, facts: Facts) -> str:
@@ -365,7 +413,7 @@ def test_n10_a_profile_is_shown_as_it_is_approved(bench: Bench, monkeypatch: pyt
 
     monkeypatch.setattr(f"{chosen_profile.__name__}.join_state", join_and_change)
     assert bench.ask_about(call) == shown
-    assert bench.ask_about(bench.call_of(tool)) != shown
+    assert bench.ask_about(bench.workbench.approval_call(*wanted)) != shown
 
 
 ONCE, WHOLE_TASK, DENY = "approve this call", "approve this tool for this task", "deny"

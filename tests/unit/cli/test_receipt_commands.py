@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,16 @@ def test_a_missing_key_is_named_with_what_to_ask_for(shelf: Shelf, capsys: pytes
     said = capsys.readouterr().err
     assert "absent cannot be read: No such file" in said
     assert "receipt keys --pem" in said
+
+
+def test_the_key_in_use_is_printed_alone_also_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def print_key(*options: str) -> str:
+        assert main(["--home", str(tmp_path / "home"), "receipt", "keys", "--pem", *options]) == 0
+        return capsys.readouterr().out
+
+    pem = print_key()
+    assert pem.startswith("-----BEGIN PUBLIC KEY-----\n")
+    assert [key["public_key"] for key in json.loads(print_key("--json"))["keys"]] == [pem]
 
 
 def test_a_remote_without_notes_has_no_receipt(

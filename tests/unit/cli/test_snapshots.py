@@ -35,4 +35,4 @@ def test_the_newest_operations_are_shown_oldest_first(
     entries = json.loads(out)["entries"]
     assert [entry["operation"] for entry in entries] == [f"operation-{n}" for n in range(written - shown, written)]
     assert ("older operations are left out" in err) == (shown < written)
-    assert (f"sandbox audit export --task {desk.task.id}" in err) == (shown < written)
+    assert (f"sandbox --home {desk.home} audit export --task {desk.task.id}" in err) == (shown < written)

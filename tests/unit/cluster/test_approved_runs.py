@@ -36,7 +36,7 @@ from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.approvals.chosen_profile import CREATING
 from sandbox.workbench.approvals.question import CLEANING, FORKING, PREPARING, PROMOTING, SENDING
 from sandbox.workbench.checks import task_checks
-from sandbox.workbench.tasks.approved_state import find_choice
+from sandbox.workbench.tasks.approved_state import add_choice, find_choice
 from tests.unit.agent.test_approved_states import UNBOUND
 from tests.unit.conftest import Upstream, refused
 
@@ -183,17 +183,23 @@ def test_n10_a_worker_compares_the_files_of_a_check_again_under_its_lock(
 
 @pytest.mark.parametrize("cluster", ["app"], indirect=True)
 def test_n10_a_fork_is_bound_to_the_files_and_to_the_profile_that_it_inherits(cluster: Cluster) -> None:
-    """The profile is one of the agent's home, and the files are those of the worker."""
+    """The profile is one of the agent's home, as of the task's base, and the files are those of the worker. Control:
+    another default branch changes none of it.
+    """
     tool = TOOLS[FORKING]
     call = cluster.call_of(tool)
-    assert find_choice(call.state)
+    choice = find_choice(call.state)
     question = cluster.workbench.request_approval(call).question
     assert any(line.startswith("profile: app instead of ") for line in question)
+    assert any(line.endswith(f"as of commit {cluster.task.base_commit[:12]}") for line in question)
     cluster.set_default_branch("production")
-    assert cluster.call_of(tool).state != call.state
-    with refused(ErrorCode.CONFLICT):
-        cluster.workbench.request_approval(replace(call, arguments={**call.arguments, "prompt": "another call"}))
+    assert cluster.call_of(tool).state == call.state
     cluster.set_default_branch("main")
+    other = add_choice(call.state, f"{'0' * 64}{choice[64:]}")
+    with refused(ErrorCode.CONFLICT):
+        cluster.workbench.request_approval(replace(call, state=other))
+    with refused(ErrorCode.CONFLICT):
+        cluster.act(tool, other)
     cluster.write(b"swapped\n")
     assert cluster.call_of(tool).state != call.state
     with refused(ErrorCode.CONFLICT):
@@ -264,6 +270,25 @@ def test_n10_a_fork_of_a_snapshot_is_bound_to_no_files(cluster: Cluster) -> None
     assert not any("not_compared" in line for line in cluster.workbench.request_approval(call).question)
     cluster.write(b"swapped\n")
     tool.call(ToolCall(cluster.workbench, arguments, Watch(), call.state or None))
+
+
+@pytest.mark.parametrize("cluster", ["app"], indirect=True)
+@pytest.mark.parametrize("name", [FORKING, CREATING])
+def test_n10_a_task_from_a_snapshot_of_a_worker_has_the_checks_that_were_approved(cluster: Cluster, name: str) -> None:
+    kept = cluster.workbench.snapshot(cluster.task.id)
+    given = {"task_id": cluster.task.id, "snapshot": kept.id}
+    if name == CREATING:
+        given = {"repo_id": cluster.task.repo_id, "prompt": "p", "from_snapshot": kept.id, "profile": "app"}
+    arguments = TOOLS[name].input_model.model_validate(given)
+    call = cluster.workbench.approval_call(name, arguments.model_dump(mode="json"))
+    question = cluster.workbench.request_approval(call).question
+    assert any(line.endswith(f"as of commit {cluster.task.base_commit[:12]}") for line in question)
+    choice = find_choice(call.state) if name == FORKING else call.state
+    other = f"{'0' * 64}{choice[64:]}"
+    with refused(ErrorCode.CONFLICT):
+        wrong = add_choice("", other) if name == FORKING else other
+        TOOLS[name].call(ToolCall(cluster.workbench, arguments, Watch(), wrong))
+    TOOLS[name].call(ToolCall(cluster.workbench, arguments, Watch(), call.state))
 
 
 def test_n10_each_tool_that_is_bound_on_one_host_is_bound_on_a_cluster() -> None:

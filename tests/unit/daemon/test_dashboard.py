@@ -136,6 +136,19 @@ def test_a_question_has_the_answers_of_the_command_line(
         assert (found.state, found.scope) == (state, scope)
 
 
+def test_a_call_that_is_always_asked_about_is_approved_once_only(site: Site) -> None:
+    """Control: another question has all answers, in the test below."""
+    wanted = {"repo_id": site.desk.repo_id, "prompt": "p", "profile": "generic"}
+    site.desk.workbench.request_approval(site.desk.workbench.approval_call("space_repo_create_task", wanted))
+    with httpx2.Client(timeout=60) as client:
+        site.log_in(client)
+        html = client.get(f"{site.url}/approvals").text
+    article = next(part for part in html.split("<article ") if "space_repo_create_task" in part).partition(
+        "</article>"
+    )[0]
+    assert [f'value="{choice}"' in article for choice in ("once", "repository", "deny")] == [True, False, True]
+
+
 def test_the_question_is_shown_whole_with_who_asked(site: Site) -> None:
     question = site.person.approval(ask_question(site.desk, "a label"))
     with httpx2.Client(timeout=60) as client:

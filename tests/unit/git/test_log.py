@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sandbox.errors import ErrorCode
-from sandbox.git.log import MESSAGES_BYTES, SUBJECT_BYTES, is_published_except, list_subjects, read_messages
+from sandbox.git.log import (
+    MESSAGES_BYTES,
+    SUBJECT_BYTES,
+    is_published_except,
+    list_messages,
+    list_subjects,
+    read_messages,
+)
 from sandbox.git.process import Git
 from tests.unit.conftest import Upstream, refused
 
@@ -61,11 +68,27 @@ def test_messages_are_whole_with_their_authors_and_only_those_of_the_range(
     assert found.count(upstream.git("log", "-1", "--format=%an <%ae>").decode().strip()) >= 2
 
 
+def test_each_message_comes_whole_with_its_commit_oldest_first(
+    upstream: Upstream, cached: Callable[[Upstream], Git]
+) -> None:
+    base = upstream.commit("before")
+    one = commit(upstream, b"one two\n\nbody\n\n0123456789012345678901234567890123456789 none\n")
+    empty = commit(upstream, b"")
+    latin = commit(upstream, "caf\u00e9".encode("latin-1"), encoding="ISO-8859-1")
+    git = cached(upstream)
+    found = [(oid, text.rstrip("\n")) for oid, text in list_messages(git, base, latin)]
+    whole = "one two\n\nbody\n\n0123456789012345678901234567890123456789 none"
+    assert found == [(one, whole), (empty, ""), (latin, "caf\u00e9")]
+    assert list_messages(git, base, base) == ()
+
+
 def test_messages_too_long_to_be_searched_are_refused(upstream: Upstream, cached: Callable[[Upstream], Git]) -> None:
     base = upstream.commit("base")
     head = commit(upstream, b"x" * (MESSAGES_BYTES + 1))
     with refused(ErrorCode.QUOTA_EXCEEDED):
         read_messages(cached(upstream), base, head)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        list_messages(cached(upstream), base, head)
 
 
 def test_a_commit_that_is_not_there_is_an_error(upstream: Upstream, cached: Callable[[Upstream], Git]) -> None:

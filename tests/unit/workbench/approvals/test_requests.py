@@ -524,6 +524,24 @@ def test_scopes(desk: Desk) -> None:
     assert desk.workbench.use_approval(call_of(desk, task=other, message="a"))
 
 
+@pytest.mark.parametrize("scope", [ApprovalScope.TASK, ApprovalScope.REPOSITORY])
+def test_a_call_that_is_always_asked_about_is_approved_once_only(desk: Desk, scope: ApprovalScope) -> None:
+    """Such an approval would cover no call. Control: once, and a call of the same tool that is not always asked."""
+    write_profile(desk, "loose", lint="true")
+    with open_again(desk) as workbench:
+        kept = workbench.create_task(desk.repo_id, "p", options=TaskOptions(profile="loose"))
+        call = workbench.approval_call("space_repo_fork_task", {"task_id": kept.id})
+        asked = workbench.request_approval(call)
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            workbench.answer_approval(asked.id, approved=True, by="a person", scope=scope)
+        assert asked.id in caught.value.hint
+        assert workbench.approval(asked.id).state is ApprovalState.PENDING
+        workbench.answer_approval(asked.id, approved=True, by="a person")
+        assert workbench.use_approval(call)
+        usual = workbench.request_approval(workbench.approval_call("space_repo_fork_task", {"task_id": desk.task.id}))
+        assert workbench.answer_approval(usual.id, approved=True, by="a person", scope=scope).scope is scope
+
+
 def write_profile(desk: Desk, name: str, **checks: str) -> None:
     tables = [f'[[check]]\nid = "{check}"\nlabel = "x"\nargv = ["{command}"]\n' for check, command in checks.items()]
     (desk.home / "profiles").mkdir(exist_ok=True)
@@ -556,7 +574,8 @@ def test_n09_a_person_is_asked_about_each_choice_of_a_profile_and_told_what_it_l
             "  lint: true",
             "  build: make",
         )
-        workbench.answer_approval(asked.id, approved=True, by="a person", scope=ApprovalScope.REPOSITORY)
+        usual = workbench.request_approval(workbench.approval_call(CREATE, plain))
+        workbench.answer_approval(usual.id, approved=True, by="a person", scope=ApprovalScope.REPOSITORY)
         assert not workbench.use_approval(chosen)
         assert workbench.use_approval(workbench.approval_call(CREATE, plain))
         once = workbench.request_approval(chosen)

@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from sandbox.cli.background import show_background_run
+from sandbox.cli.invocation import Invocation
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import BackgroundRun, CheckRun
 from sandbox.store import background_runs
@@ -125,10 +127,13 @@ def test_the_progress_of_a_build_of_a_repositorys_layers_names_it(
         run_id="run-" + "a" * 32, repo_id="host-o-r", operation="layers-build", started_at=datetime.now(UTC),
         state="running", elapsed_s=2.0,
     )  # fmt: skip
-    show_background_run(found)
-    assert capsys.readouterr().out == f"{found.run_id}  layers-build of host-o-r: running for 2 s\n"
-    show_background_run(found.model_copy(update={"repo_id": None, "task_id": desk.task.id, "check_id": "test"}))
-    assert f"test of {desk.task.id}: running" in capsys.readouterr().out
+    with click.Context(click.Command("wait"), obj=Invocation(home=desk.home)):
+        show_background_run(found)
+        said = capsys.readouterr()
+        assert said.out == f"{found.run_id}  layers-build of host-o-r: running for 2 s\n"
+        assert f"sandbox --home {desk.home} check wait {found.run_id}" in said.err
+        show_background_run(found.model_copy(update={"repo_id": None, "task_id": desk.task.id, "check_id": "test"}))
+        assert f"test of {desk.task.id}: running" in capsys.readouterr().out
 
 
 def test_a_run_that_ends_between_record_and_lock_is_not_taken_for_killed(

@@ -13,7 +13,7 @@ import pytest
 from devtools.command import Command
 from sandbox.config import find_resources
 from sandbox.engine.create_options import PROTECTED_ENV, is_protected_variable
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Check, Limits, PolicyRule, Risk
 from sandbox.policy import commit, container
 from sandbox.profiles import load_profiles
@@ -297,3 +297,26 @@ def test_the_command_prints_the_rules_of_one_policy(desk: Desk) -> None:
     assert "ceiling.memory_bytes" in sandbox("policy", "show", "container").stdout
     wrong = sandbox("policy", "show", "contaner")
     assert (wrong.code, "Did you mean: container" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("text", ["[tools", "tools = " + "[" * 5000, "expires_s = " + "9" * 5000])
+@pytest.mark.parametrize("name", ["approvals", "commit", "container", "paths"])
+def test_a_policy_that_is_no_toml_is_an_error_of_its_file(tmp_path: Path, name: str, text: str) -> None:
+    """Also where the rules of all policies are listed."""
+    path = written(tmp_path / "home" / "policies", f"{name}.toml", text)
+    with opened(tmp_path / "home") as workbench:
+        for list_rules in (workbench.policy, lambda: workbench.policy(name), workbench.policy_differences):
+            with pytest.raises(SandboxError) as caught:
+                list_rules()
+            assert caught.value.code in {ErrorCode.INVALID_INPUT, ErrorCode.POLICY_VIOLATION}
+            assert str(path) in caught.value.brief
+            assert "It is not TOML" in caught.value.details
+
+
+def test_a_credential_that_is_not_utf_8_is_bad_input(tmp_path: Path) -> None:
+    with opened(tmp_path / "home") as workbench:
+        for fields in ({"secret": "s\udcff"}, {"secret": "s", "username": "\udcff"}, {"ssh_key": Path("/k\udcff")}):
+            with refused(ErrorCode.INVALID_INPUT) as caught:
+                workbench.set_credential("github.com", **fields)
+            assert "\udcff" not in str(caught.value)
+        assert workbench.credentials() == ()
