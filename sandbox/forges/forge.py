@@ -20,6 +20,9 @@ from sandbox.models import CiCheck, PullRequest
 CALL_TIMEOUT_S = 60.0
 """Limit for one whole request. Reached: `timeout`."""
 
+READS_TIMEOUT_S = 120.0
+"""Limit for all requests of one call that only read, such as the pages of a list. Reached: `timeout`."""
+
 CONNECT_TIMEOUT_S = 10.0
 """Limit for connecting, TLS included. Reached: `timeout`."""
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt
 
 from sandbox.forges.forge import EXCERPT_BYTES, PullWithText, WebUrl, web_url
-from sandbox.forges.responses import ForgeResponse, invalid_response, parse_response, short_line
+from sandbox.forges.responses import ForgeResponse, parse_response, require_list, short_line
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
 from sandbox.text import neutralise
 
@@ -116,9 +116,7 @@ class _Combined(ForgeResponse):
 
 def pulls_of(answer: Any) -> tuple[Pull, ...]:
     """A list of pull requests."""
-    if not isinstance(answer, list):
-        raise invalid_response("expected a list")
-    return tuple(parse_response(Pull, item) for item in answer)
+    return tuple(parse_response(Pull, item) for item in require_list(answer))
 
 
 def is_ready(answer: Any) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,14 +12,17 @@ from typing import Any
 import gitlab as python_gitlab
 import pytest
 import requests
+import tenacity
 
 from devtools.forges import faults
 from devtools.forges.exchange import Answer
 from devtools.forges.fixtures import GitHub, GitLab, elsewhere, forge_packages, github, gitlab
 from devtools.forges.server import StandIn
+from sandbox import retries
 from sandbox.credentials import make_credential
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.forge import Forge, Project, Proposal
+from sandbox.forges import read_time
+from sandbox.forges.forge import MAX_PAGES, Forge, Project, Proposal
 from sandbox.forges.github import GitHub as GitHubForge
 from sandbox.forges.gitlab import GitLab as GitLabForge
 
@@ -110,3 +115,64 @@ def test_o04_python_gitlab_alone_would_send_the_token_there(gitlab: GitLab, else
     with library, pytest.raises(KeyError):  # what it makes of the answer there: no list
         list(library.projects.get(7, lazy=True).mergerequests.list(iterator=True))
     assert elsewhere.saw(gitlab.token)
+
+
+def _endless(url: str, item: dict[str, Any] | None) -> Callable[[Answer], Answer]:
+    """Each page names a next one. GitLab's have no item, GitHub's are full: it ends a list with a page that is not."""
+    pages = itertools.count(2)
+
+    def page(answer: Answer) -> Answer:
+        link = f'<{url}?page={next(pages)}>; rel="next"'
+        return replace(answer, body=[item] * 100 if item else [], headers={"Link": link}, checked=False)
+
+    return page
+
+
+@pytest.fixture
+def endless(side: Side) -> Callable[[Answer], Answer]:
+    """What comes instead of each answer."""
+    seen: list[dict[str, Any]] = []
+
+    def look(answer: Answer) -> Answer:
+        seen.extend(answer.body)
+        return answer
+
+    side.server.on("GET", side.list_path, look)
+    assert side.forge.find(BRANCH) is not None
+    return _endless(f"{side.server.api_url}{side.list_path}", seen[0] if isinstance(side.server, GitHub) else None)
+
+
+def test_s212_a_list_without_an_end_is_given_up(side: Side, endless: Callable[[Answer], Answer]) -> None:
+    before = len(side.server.requests)
+    side.server.on("GET", ".*", endless, forever=True)
+    with pytest.raises(SandboxError, match="The forge lists more than") as raised:
+        side.forge.find(BRANCH)
+    assert raised.value.code is ErrorCode.FORGE_ERROR
+    assert len(side.server.requests) - before == MAX_PAGES
+
+
+def test_s212_a_list_that_is_slow_is_given_up(
+    side: Side, endless: Callable[[Answer], Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(answer: Answer) -> Answer:
+        time.sleep(0.3)
+        return endless(answer)
+
+    monkeypatch.setattr(retries, "BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(read_time, "READS_TIMEOUT_S", 1.0)
+    before, begun = len(side.server.requests), time.monotonic()
+    side.server.on("GET", ".*", slow, forever=True)
+    with pytest.raises(SandboxError) as raised:
+        side.forge.find(BRANCH)
+    assert raised.value.code is ErrorCode.TIMEOUT
+    assert len(side.server.requests) - before <= 4
+    assert time.monotonic() - begun < 0.3 * MAX_PAGES
+
+
+def test_s212_python_gitlab_alone_would_ask_until_the_stack_ends(gitlab: GitLab) -> None:
+    url = f"{gitlab.api_url}/projects/7/merge_requests"
+    gitlab.on("GET", ".*", _endless(url, None), forever=True)
+    library = python_gitlab.Gitlab(gitlab.url, private_token=gitlab.token, keep_base_url=True)
+    with library, pytest.raises(RecursionError):
+        list(library.projects.get(7, lazy=True).mergerequests.list(iterator=True))
+    assert len(gitlab.requests) > 5 * MAX_PAGES

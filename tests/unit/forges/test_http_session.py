@@ -151,8 +151,10 @@ def test_s197_a_redirect_that_two_libraries_read_in_two_ways_reaches_no_host(ser
         for location in (f"https://{place}\\@x{LOGS}/secret", f"https://{place}/secret"):
             server.on("GET", "/log", Answer(302, b"", headers={"Location": location}))
             with suppress(SandboxError, RefusedError):
-                http_session.fetch_redirected(session, f"{server.url}/log", {}, lambda host: host.endswith(LOGS))
+                http_session.fetch_redirected(
+                    session, f"{server.url}/log", {}, lambda host: host.endswith(LOGS), lambda: 10.0
+                )
             assert [one.path for one in server.requests if one.path != "/log"] == []
         server.on("GET", "/log", Answer(302, b"", headers={"Location": f"https://{place}/secret"}))
-        http_session.fetch_redirected(session, f"{server.url}/log", {}, lambda _host: True)
+        http_session.fetch_redirected(session, f"{server.url}/log", {}, lambda _host: True, lambda: 10.0)
         assert [one.path for one in server.requests if one.path != "/log"] == ["/secret"]
