@@ -53,7 +53,7 @@ class _RedirectError(SandboxError):
         super().__init__(
             ErrorCode.FORGE_ERROR,
             "The forge redirects to another address",
-            details=f"HTTP {status} to {place.scheme}://{place.netloc}{place.path}"[:500],  # a query may be a signature
+            details=f"HTTP {status} to {place.scheme}://{place.netloc}{place.path}",  # a query may be a signature
             hint="If the project was renamed or moved, clone it by its new URL.",
         )
         self.location, self.place = location, place
@@ -279,4 +279,4 @@ def _timeout_error() -> SandboxError:
 
 
 def _summarize(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+    return f"{type(error).__name__}: {error}"  # `redact_secret` cuts it
