@@ -28,6 +28,9 @@ CONNECT_TIMEOUT_S = 10.0
 """Limit for connecting, TLS included. Reached: `timeout`."""
 
 MAX_ANSWER_BYTES = 32 * 1024**2
+MAX_READ_BYTES = 64 * 1024**2
+"""Of all answers to one call that only reads."""
+
 PAGE_ITEMS = 100
 MAX_PAGES = 20
 """Pages have `PAGE_ITEMS` items. A longer list is refused (`forge_error`), never cut."""

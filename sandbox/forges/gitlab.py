@@ -36,7 +36,7 @@ from sandbox.forges.gitlab_answers import (
 )
 from sandbox.forges.gitlab_failures import translate_errors
 from sandbox.forges.http_session import USER_AGENT, build_session, retry_read
-from sandbox.forges.read_time import ReadTime
+from sandbox.forges.read_budget import ReadBudget
 from sandbox.forges.recovery import recover_pull
 from sandbox.forges.responses import ForgeResponse, parse_list, parse_response, too_long_list
 from sandbox.models import CiCheck, CiState, PullRequest
@@ -53,7 +53,7 @@ class GitLab:
         self._gitlab = _build_client(project)
         self._api = self._gitlab.projects.get(project.path, lazy=True)
         self._jobs: dict[str, int] = {}  # job ids by the URL of their check
-        self._time = ReadTime()
+        self._budget = ReadBudget()
 
     def find(self, head: str) -> PullWithText | None:
         """See `Forge`."""
@@ -67,7 +67,7 @@ class GitLab:
 
     def _list_from_branch(self, head: str) -> Sequence[MergeRequest]:
         """Those of branches of that name, also in forks."""
-        self._time.begin()
+        self._budget.begin()
         asked = {"source_branch": head, "state": "all", "order_by": "created_at", "sort": "desc"}
         return self._list_all(MergeRequest, self._api.mergerequests.path, asked)
 
@@ -87,13 +87,13 @@ class GitLab:
 
     def replace_body(self, number: int, body: str) -> None:
         """See `Forge`."""
-        self._time.begin()
+        self._budget.begin()
         self._require_own_request(number)
         self._request(lambda: self._api.mergerequests.update(number, {"description": body}))
 
     def make_ready(self, number: int) -> None:
         """See `Forge`. On GitLab the title makes a draft."""
-        self._time.begin()
+        self._budget.begin()
         answer = self._require_own_request(number)
         if not answer.is_draft:
             return
@@ -108,7 +108,7 @@ class GitLab:
 
     def checks(self, commit: str, number: int) -> Sequence[CiCheck]:
         """See `Forge`. Uses the merge request's pipeline if it ran on this commit, else the commit's newest one."""
-        self._time.begin()
+        self._budget.begin()
         pipeline = self._pipeline(commit, self._require_own_request(number))
         jobs: list[Job] = []
         if pipeline is not None:
@@ -127,7 +127,7 @@ class GitLab:
 
     def add_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
         """See `Forge`. A log that is erased, hidden or too large gives an empty excerpt."""
-        self._time.begin()
+        self._budget.begin()
         failed = [check for check in checks if check.state is CiState.FAIL and check.url in self._jobs]
         logs = {id(check): self._excerpt(self._jobs[str(check.url)]) for check in failed[:MAX_EXCERPTS]}
         return tuple(c.model_copy(update={"excerpt": logs[id(c)]}) if id(c) in logs else c for c in checks)
@@ -185,13 +185,14 @@ class GitLab:
         for number in range(1, MAX_PAGES + 1):
             asked = {**(parameters or {}), "per_page": PAGE_ITEMS, "page": number}
             page: Any = self._read(partial(self._gitlab.http_get, path, query_data=asked, raw=True))
+            self._budget.count_answer(len(page.content))
             found += [parse_response(kind, item) for item in parse_list(page)]
             if "next" not in page.links:
                 return found
         raise too_long_list(MAX_PAGES * PAGE_ITEMS, kind.__name__)
 
     def _read(self, ask: Callable[[], _ResultT]) -> _ResultT:
-        return retry_read(lambda: self._request(ask, self._time.limit_request()))
+        return retry_read(lambda: self._request(ask, self._budget.limit_request()))
 
     def _request(self, ask: Callable[[], _ResultT], limit_s: float = CALL_TIMEOUT_S) -> _ResultT:
         self._gitlab.timeout = limit_s

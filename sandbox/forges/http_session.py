@@ -164,11 +164,15 @@ class _CachingAdapter(_BoundedAdapter):
             return known
         if response.ok and "ETag" in response.headers and len(response.content) <= _MAX_CACHED_BYTES:
             self._cache[url] = response
+            if len(self._cache) > _MAX_CACHED_ANSWERS:
+                del self._cache[next(iter(self._cache))]  # the oldest: a server chooses ids, so there is no end of URLs
         return response
 
 
 _MAX_CACHED_BYTES = 1024**2
 """Bytes of one answer; larger ones are not cached."""
+
+_MAX_CACHED_ANSWERS = 64
 
 
 def _read_body(response: requests.Response, deadline: float) -> bytes:

@@ -21,7 +21,7 @@ from devtools.forges.server import StandIn
 from sandbox import retries
 from sandbox.credentials import make_credential
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges import read_time
+from sandbox.forges import read_budget
 from sandbox.forges.forge import MAX_PAGES, Forge, Project, Proposal
 from sandbox.forges.github import GitHub as GitHubForge
 from sandbox.forges.gitlab import GitLab as GitLabForge
@@ -159,7 +159,7 @@ def test_s212_a_list_that_is_slow_is_given_up(
         return endless(answer)
 
     monkeypatch.setattr(retries, "BACKOFF", tenacity.wait_none())
-    monkeypatch.setattr(read_time, "READS_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(read_budget, "READS_TIMEOUT_S", 1.0)
     before, begun = len(side.server.requests), time.monotonic()
     side.server.on("GET", ".*", slow, forever=True)
     with pytest.raises(SandboxError) as raised:
@@ -167,6 +167,28 @@ def test_s212_a_list_that_is_slow_is_given_up(
     assert raised.value.code is ErrorCode.TIMEOUT
     assert len(side.server.requests) - before <= 4
     assert time.monotonic() - begun < 0.3 * MAX_PAGES
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "refusal", "requests"),
+    [(5_000_000, "larger than 5000000 bytes", range(1, 11)), (100_000_000, "lists more than", range(20, 21))],
+    ids=["too large", "control"],
+)
+def test_s212_a_list_of_large_pages_is_given_up(
+    side: Side,
+    endless: Callable[[Answer], Answer],
+    monkeypatch: pytest.MonkeyPatch,
+    most_bytes: int,
+    refusal: str,
+    requests: range,
+) -> None:
+    monkeypatch.setattr(read_budget, "MAX_READ_BYTES", most_bytes)
+    before = len(side.server.requests)
+    side.server.on("GET", ".*", lambda answer: replace(endless(answer), filler_bytes=600_000), forever=True)
+    with pytest.raises(SandboxError, match=refusal) as raised:
+        side.forge.find(BRANCH)
+    assert raised.value.code is ErrorCode.FORGE_ERROR
+    assert len(side.server.requests) - before in requests
 
 
 def test_s212_python_gitlab_alone_would_ask_until_the_stack_ends(gitlab: GitLab) -> None:

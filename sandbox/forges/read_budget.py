@@ -1,7 +1,7 @@
-"""The time that one call of a forge's adapter has for all of its requests that only read.
+"""The time and the bytes that one call of a forge's adapter has for all of its requests that only read.
 
-A server decides how many pages a list has, and may take its time for each of them, while the caller holds a task's
-lock. So a call has one deadline, whatever number of requests it needs.
+A server decides how many pages a list has, how large each is, and may take its time for it, while the caller holds a
+task's lock. So a call has one deadline and one limit of bytes, whatever number of requests it needs.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import time
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.forge import CALL_TIMEOUT_S, READS_TIMEOUT_S
+from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_READ_BYTES, READS_TIMEOUT_S
 from sandbox.forges.http_session import TransientForgeError
 
 
-class ReadTime:
+class ReadBudget:
     """Belongs to one adapter, whose calls come one after the other. Each begins it anew."""
 
     def __init__(self) -> None:
-        self._ends = 0.0
+        self._ends, self._read_bytes = 0.0, 0
         self.begin()
 
     def begin(self) -> None:
         """A call begins."""
-        self._ends = time.monotonic() + READS_TIMEOUT_S
+        self._ends, self._read_bytes = time.monotonic() + READS_TIMEOUT_S, 0
 
     def limit_request(self) -> float:
         """The seconds that the next request may take. Raises: `timeout` if the call has no time left."""
@@ -37,3 +37,11 @@ class ReadTime:
                 )
             )
         return min(left_s, CALL_TIMEOUT_S)
+
+    def count_answer(self, size_bytes: int) -> None:
+        """An answer was read. Raises: `forge_error` if all of this call are too large together."""
+        self._read_bytes += size_bytes
+        if self._read_bytes > MAX_READ_BYTES:
+            raise SandboxError(
+                ErrorCode.FORGE_ERROR, f"The forge's answers to one question are larger than {MAX_READ_BYTES} bytes"
+            )
