@@ -14,7 +14,7 @@ from sandbox.forges.http_session import TransientForgeError
 
 
 class ReadBudget:
-    """Belongs to one adapter, whose calls come one after the other. Each begins it anew."""
+    """Belongs to one adapter. Its calls come one after the other, and each begins it anew."""
 
     def __init__(self) -> None:
         self._ends, self._read_bytes = 0.0, 0
