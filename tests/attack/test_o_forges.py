@@ -25,6 +25,9 @@ from sandbox.forges import read_budget
 from sandbox.forges.forge import MAX_PAGES, Forge, Project, Proposal
 from sandbox.forges.github import GitHub as GitHubForge
 from sandbox.forges.gitlab import GitLab as GitLabForge
+from sandbox.models import Host
+from sandbox.remotes import parse_remote
+from sandbox.workbench.delivery.forge import connect_forge
 
 __all__ = ["elsewhere", "forge_packages", "github", "gitlab"]
 
@@ -198,3 +201,31 @@ def test_s212_python_gitlab_alone_would_ask_until_the_stack_ends(gitlab: GitLab)
     with library, pytest.raises(RecursionError):
         list(library.projects.get(7, lazy=True).mergerequests.list(iterator=True))
     assert len(gitlab.requests) > 5 * MAX_PAGES
+
+
+def test_s214_a_forge_brings_our_token_into_no_result(side: Side) -> None:
+    token, is_github = side.server.token, isinstance(side.server, GitHub)
+    field = "html_url" if is_github else "web_url"
+    said = {"id": 1, "name": f"a {token}", "context": f"a {token}", "state": "failure", "status": "failed"}
+
+    def with_token(answer: Answer) -> Answer:
+        return replace(answer, body=[{**item, field: f"https://x/{token}"} for item in answer.body])
+
+    statuses = Answer(200, {"statuses": [said]} if is_github else [said], checked=False)
+    side.server.on("GET", side.list_path, with_token, forever=True)
+    side.server.on("GET", ".*/status(es)?", statuses, forever=True)
+    plain = side.forge.find(BRANCH)
+    assert plain is not None
+    pull = plain.pull
+    shown = f"{pull} {side.forge.checks(pull.head_commit, 1)}"
+    assert shown.count(token) == 2, "void: the adapter passes it on"
+    credential = make_credential(host="127.0.0.1", secret=token)
+    project = Project("127.0.0.1", "demo-owner/demo", side.server.api_url, side.server.url, credential)
+    host = Host.GITHUB if is_github else Host.GITLAB
+    remote = parse_remote("https://127.0.0.1/demo-owner/demo.git", forges={"127.0.0.1": host})
+    with connect_forge(remote, project) as forge:
+        found = forge.find(BRANCH)
+        assert found is not None
+        checks = forge.add_excerpts(forge.checks(found.pull.head_commit, 1))
+    assert (found.pull.url, [check.name for check in checks]) == ("https://x/***", ["a ***"])
+    assert token not in f"{found.pull} {checks}"
