@@ -28,6 +28,7 @@ RULE = "* * *"
 _LINE_CHARS = 2000
 
 _SHAPING = re.compile(char_class(SHAPING))
+_BLANKS = re.compile(r"[^\S\n]")  # all of Unicode's: what looks for the start of a line looks for spaces only
 # Bounded and possessive: hostile text must not cause long backtracking.
 _REFERENCE = r"(?:\S{0,300}[#!]|https?:|[a-z][a-z0-9_]{0,60}-\d)"
 _CLOSING_WORD = r"\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)"
@@ -71,9 +72,18 @@ def break_references(text: str) -> str:
     return _break_commands(_TRIGGER.sub(_with_break, text))
 
 
+def break_command(line: str) -> str:
+    """Break a line that begins with a slash: GitLab obeys it. For lines as they are sent, after all other changes."""
+    return f"/{BREAK}{line[1:]}" if line.startswith("/") and not line.startswith(f"/{BREAK}") else line
+
+
 def as_prose(text: str) -> str:
-    """Inline Markdown that shows the text. Line breaks are kept; URLs and commit ids become code spans."""
-    pieces = _COPYABLE.split(clean(text))
+    """Inline Markdown that shows the text. Line breaks are kept; URLs and commit ids become code spans.
+
+    All other white space becomes spaces: a later step strips all of Unicode's, which must not uncover a start of a line
+    that was not seen here.
+    """
+    pieces = _COPYABLE.split(_BLANKS.sub(" ", clean(text)))
     return join_inline([as_code(piece) if n % 2 else _escape_markdown(piece) for n, piece in enumerate(pieces)])
 
 

@@ -12,18 +12,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
-from pydantic import StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from sandbox.credentials import Credential
 from sandbox.models import CiCheck, PullRequest
+from sandbox.models.ids import MAX_BRANCH_CHARS
 
 CALL_TIMEOUT_S = 60.0
 """Limit for one whole request. Reached: `timeout`."""
+
+READS_TIMEOUT_S = 120.0
+"""Limit for all requests of one call that only read, such as the pages of a list. Reached: `timeout`."""
 
 CONNECT_TIMEOUT_S = 10.0
 """Limit for connecting, TLS included. Reached: `timeout`."""
 
 MAX_ANSWER_BYTES = 32 * 1024**2
+MAX_READ_BYTES = 64 * 1024**2
+"""Of all answers to one call that only reads."""
+
 PAGE_ITEMS = 100
 MAX_PAGES = 20
 """Pages have `PAGE_ITEMS` items. A longer list is refused (`forge_error`), never cut."""
@@ -34,6 +41,25 @@ MAX_EXCERPTS = 5
 _URL = r"^https?://[!-~]{1,2000}$"
 WebUrl = Annotated[str, StringConstraints(pattern=_URL)]
 """An address to show: printable ASCII only, so no terminal sequences."""
+
+
+# git-check-ref-format(1); a name that begins with a dash is a valid one of a ref.
+_NO_BRANCH = re.compile(r"[\x00- \x7f~^:?*\[\\]|\.\.|@\{|//|/\.|^[./]|^@$|[./]$|\.lock(?:/|$)")
+
+
+def _require_branch(name: str) -> str:
+    if _NO_BRANCH.search(name):
+        raise ValueError("not the name of a branch")
+    return name
+
+
+BranchName = Annotated[
+    str, StringConstraints(min_length=1, max_length=MAX_BRANCH_CHARS), AfterValidator(_require_branch)
+]
+"""A branch that a forge names: its records are kept and shown."""
+
+ForgeId = Annotated[int, Field(ge=0, lt=2**63)]
+"""A number or id that a forge gives: one that a data base can have."""
 
 
 def web_url(text: str | None) -> str | None:

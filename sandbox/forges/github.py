@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import requests
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.forge import MAX_EXCERPTS, MAX_PAGES, PAGE_ITEMS, Project, Proposal, PullWithText
+from sandbox.forges.forge import CALL_TIMEOUT_S, MAX_EXCERPTS, MAX_PAGES, PAGE_ITEMS, Project, Proposal, PullWithText
 from sandbox.forges.github_answers import (
     MARK_READY,
     Pull,
@@ -35,6 +35,7 @@ from sandbox.forges.github_answers import (
 )
 from sandbox.forges.github_failures import require_data, translate_errors
 from sandbox.forges.http_session import build_session, fetch_redirected, retry_read
+from sandbox.forges.read_budget import ReadBudget
 from sandbox.forges.recovery import recover_pull
 from sandbox.forges.responses import parse_json, parse_response, too_long_list
 from sandbox.models import CiCheck, CiState, PullRequest
@@ -53,6 +54,7 @@ class GitHub:
         self._project = project
         self._session = _build_api_session(project)
         self._unseen = ""
+        self._budget = ReadBudget()
 
     def close(self) -> None:
         self._session.close()
@@ -68,6 +70,7 @@ class GitHub:
 
     def _list_from_branch(self, head: str) -> list[Pull]:
         """All pull requests from a branch of this project, newest first."""
+        self._budget.begin()
         owner = self._project.path.split("/")[0]
         asked = {"head": f"{owner}:{head}", "state": "all", "sort": "created", "direction": "desc"}
         return [p for p in self._list_all("/pulls", asked, pulls_of) if self._is_from_project(p, head)]
@@ -96,6 +99,7 @@ class GitHub:
         self._request("PATCH", f"/pulls/{number}", body={"body": body})
 
     def make_ready(self, number: int) -> None:
+        self._budget.begin()
         pull = parse_response(Pull, self._read(f"/pulls/{number}", {}))
         if pull.draft and not is_ready(self._request_graphql(MARK_READY, {"pullRequestId": pull.node_id})):
             raise SandboxError(
@@ -106,6 +110,7 @@ class GitHub:
 
     def checks(self, commit: str, number: int) -> Sequence[CiCheck]:
         del number  # on GitHub all checks belong to the commit
+        self._budget.begin()
         statuses = self._list_all(f"/commits/{commit}/status", {}, statuses_of)
         found = [*self._list_runs(commit), *map(check_of_status, statuses)]
         return tuple(sorted(found, key=lambda check: (check.name, check.url or "")))
@@ -132,6 +137,7 @@ class GitHub:
         return found
 
     def add_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
+        self._budget.begin()
         failed = [check for check in checks if check.state is CiState.FAIL][:MAX_EXCERPTS]
         return tuple(self._add_excerpt(check) if check in failed else check for check in checks)
 
@@ -153,7 +159,8 @@ class GitHub:
         url, ca_file = self._url(f"/actions/jobs/{job}/logs"), self._project.credential.ca_file
         try:
             with closing(build_session(ca_file, proxy=self._project.proxy)) as session, translate_errors(self._project):
-                return fetch_redirected(session, url, _authorization(self._project), self._is_log_host)
+                headers, limit = _authorization(self._project), self._budget.limit_request
+                return fetch_redirected(session, url, headers, self._is_log_host, limit)
         except SandboxError:
             return ""
 
@@ -180,8 +187,12 @@ class GitHub:
     def _request(
         self, method: str, path: str, parameters: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
     ) -> Any:
+        limit_s = self._budget.limit_request() if method == "GET" else CALL_TIMEOUT_S
         with translate_errors(self._project):
-            return parse_json(self._session.request(method, self._url(path), params=parameters, json=body))
+            answer = self._session.request(method, self._url(path), params=parameters, json=body, timeout=limit_s)
+            if method == "GET":
+                self._budget.count_answer(len(answer.content))
+            return parse_json(answer)
 
     def _request_graphql(self, query: str, asked: Mapping[str, Any]) -> Any:
         """On github.com the path is `/graphql`; on Enterprise Server `/api/graphql`, beside `/api/v3`."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
-from sandbox.forges.forge import EXCERPT_BYTES, PullWithText, WebUrl, web_url
-from sandbox.forges.responses import ForgeResponse, invalid_response, parse_response, short_line
+from sandbox.forges.forge import EXCERPT_BYTES, BranchName, ForgeId, PullWithText, WebUrl, web_url
+from sandbox.forges.responses import ForgeResponse, parse_response, require_list, short_line
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
 from sandbox.text import neutralise
 
@@ -28,13 +28,13 @@ class _Repo(ForgeResponse):
 
 
 class _Branch(ForgeResponse):
-    ref: str
+    ref: BranchName
     sha: ObjectId
     repo: _Repo | None  # None: the fork is gone
 
 
 class Pull(ForgeResponse):
-    number: PositiveInt
+    number: Annotated[ForgeId, Field(gt=0)]
     node_id: str = ""
     html_url: WebUrl
     state: Literal["open", "closed"]
@@ -49,7 +49,7 @@ class Pull(ForgeResponse):
 class _GitHubCheckRun(ForgeResponse):
     """A check run, or a job of Actions, which has the same fields."""
 
-    id: int
+    id: ForgeId
     name: str
     status: str
     conclusion: str | None = None
@@ -68,7 +68,7 @@ class _Jobs(ForgeResponse):
 class WorkflowRun(ForgeResponse):
     """A run of a workflow. A run that cannot start has no jobs."""
 
-    id: int
+    id: ForgeId
     name: str | None = None
     workflow_id: int
     run_number: int
@@ -116,9 +116,7 @@ class _Combined(ForgeResponse):
 
 def pulls_of(answer: Any) -> tuple[Pull, ...]:
     """A list of pull requests."""
-    if not isinstance(answer, list):
-        raise invalid_response("expected a list")
-    return tuple(parse_response(Pull, item) for item in answer)
+    return tuple(parse_response(Pull, item) for item in require_list(answer))
 
 
 def is_ready(answer: Any) -> bool:

@@ -1,13 +1,13 @@
 """GitLab, gitlab.com and self-hosted, over its REST API (v4), through python-gitlab.
 
-That library follows any next-page link in an answer, with the token. Our session cannot reach another origin. Answers
-are parsed by our own models. API: https://docs.gitlab.com/api/rest/.
+That library follows any next-page link in an answer, with the token: so pages are asked for by number, and our session
+cannot reach another origin. Answers are parsed by our own models. API: https://docs.gitlab.com/api/rest/.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import gitlab
@@ -36,8 +36,9 @@ from sandbox.forges.gitlab_answers import (
 )
 from sandbox.forges.gitlab_failures import translate_errors
 from sandbox.forges.http_session import USER_AGENT, build_session, retry_read
+from sandbox.forges.read_budget import ReadBudget
 from sandbox.forges.recovery import recover_pull
-from sandbox.forges.responses import ForgeResponse, parse_response, too_long_list
+from sandbox.forges.responses import ForgeResponse, parse_list, parse_response, too_long_list
 from sandbox.models import CiCheck, CiState, PullRequest
 
 _ResultT = TypeVar("_ResultT")
@@ -52,6 +53,7 @@ class GitLab:
         self._gitlab = _build_client(project)
         self._api = self._gitlab.projects.get(project.path, lazy=True)
         self._jobs: dict[str, int] = {}  # job ids by the URL of their check
+        self._budget = ReadBudget()
 
     def find(self, head: str) -> PullWithText | None:
         """See `Forge`."""
@@ -65,8 +67,9 @@ class GitLab:
 
     def _list_from_branch(self, head: str) -> Sequence[MergeRequest]:
         """Those of branches of that name, also in forks."""
+        self._budget.begin()
         asked = {"source_branch": head, "state": "all", "order_by": "created_at", "sort": "desc"}
-        return self._list_all(MergeRequest, lambda: self._api.mergerequests.list(iterator=True, **asked))
+        return self._list_all(MergeRequest, self._api.mergerequests.path, asked)
 
     def open(self, proposal: Proposal) -> PullWithText:
         """See `Forge`. GitLab also opens a merge request without differences, so there is no `conflict` for that."""
@@ -84,11 +87,13 @@ class GitLab:
 
     def replace_body(self, number: int, body: str) -> None:
         """See `Forge`."""
+        self._budget.begin()
         self._require_own_request(number)
         self._request(lambda: self._api.mergerequests.update(number, {"description": body}))
 
     def make_ready(self, number: int) -> None:
         """See `Forge`. On GitLab the title makes a draft."""
+        self._budget.begin()
         answer = self._require_own_request(number)
         if not answer.is_draft:
             return
@@ -103,14 +108,15 @@ class GitLab:
 
     def checks(self, commit: str, number: int) -> Sequence[CiCheck]:
         """See `Forge`. Uses the merge request's pipeline if it ran on this commit, else the commit's newest one."""
+        self._budget.begin()
         pipeline = self._pipeline(commit, self._require_own_request(number))
         jobs: list[Job] = []
         if pipeline is not None:
             run = self._api.pipelines.get(pipeline.id, lazy=True)
-            jobs += self._list_all(Job, lambda: run.jobs.list(iterator=True))
-            jobs += self._list_all(Job, lambda: run.bridges.list(iterator=True))
+            jobs += self._list_all(Job, run.jobs.path)
+            jobs += self._list_all(Job, run.bridges.path)
         page = self._api.commits.get(commit, lazy=True)
-        statuses = self._list_all(Job, lambda: page.statuses.list(iterator=True))
+        statuses = self._list_all(Job, page.statuses.path)
         self._jobs |= {job.web_url: job.id for job in jobs if job.web_url}
         return checks_of(pipeline, jobs, statuses)
 
@@ -121,6 +127,7 @@ class GitLab:
 
     def add_excerpts(self, checks: Sequence[CiCheck]) -> Sequence[CiCheck]:
         """See `Forge`. A log that is erased, hidden or too large gives an empty excerpt."""
+        self._budget.begin()
         failed = [check for check in checks if check.state is CiState.FAIL and check.url in self._jobs]
         logs = {id(check): self._excerpt(self._jobs[str(check.url)]) for check in failed[:MAX_EXCERPTS]}
         return tuple(c.model_copy(update={"excerpt": logs[id(c)]}) if id(c) in logs else c for c in checks)
@@ -143,7 +150,7 @@ class GitLab:
             return head
         asked = {"sha": commit, "order_by": "id", "sort": "desc"}
         try:
-            pipelines = self._list_all(Pipeline, lambda: self._api.pipelines.list(iterator=True, **asked))
+            pipelines = self._list_all(Pipeline, self._api.pipelines.path, asked)
         except SandboxError as error:
             if head is None and error.code is ErrorCode.AUTH_FAILED:
                 return None  # GitLab's answer when CI is disabled; external commit statuses may still exist
@@ -170,17 +177,25 @@ class GitLab:
             )
         return read
 
-    def _list_all(self, kind: type[_AnswerT], pages: Callable[[], Iterable[Any]]) -> list[_AnswerT]:
-        most = MAX_PAGES * PAGE_ITEMS
-        items = self._read(lambda: [item.asdict() for item in itertools.islice(pages(), most + 1)])
-        if len(items) > most:
-            raise too_long_list(most, kind.__name__)
-        return [parse_response(kind, item) for item in items]
+    def _list_all(self, kind: type[_AnswerT], path: str, parameters: Mapping[str, str] | None = None) -> list[_AnswerT]:
+        """All items of a list. Pages are counted here: python-gitlab follows the links of pages that have no item, each
+        from within the request before. Raises: `forge_error` for a list of more than `MAX_PAGES` pages.
+        """
+        found: list[_AnswerT] = []
+        for number in range(1, MAX_PAGES + 1):
+            asked = {**(parameters or {}), "per_page": PAGE_ITEMS, "page": number}
+            page: Any = self._read(partial(self._gitlab.http_get, path, query_data=asked, raw=True))
+            self._budget.count_answer(len(page.content))
+            found += [parse_response(kind, item) for item in parse_list(page)]
+            if "next" not in page.links:
+                return found
+        raise too_long_list(MAX_PAGES * PAGE_ITEMS, kind.__name__)
 
     def _read(self, ask: Callable[[], _ResultT]) -> _ResultT:
-        return retry_read(lambda: self._request(ask))
+        return retry_read(lambda: self._request(ask, self._budget.limit_request()))
 
-    def _request(self, ask: Callable[[], _ResultT]) -> _ResultT:
+    def _request(self, ask: Callable[[], _ResultT], limit_s: float = CALL_TIMEOUT_S) -> _ResultT:
+        self._gitlab.timeout = limit_s
         with translate_errors(self._project):
             return ask()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.drafts import without_draft
-from sandbox.forges.forge import EXCERPT_BYTES, PullWithText, WebUrl, web_url
+from sandbox.forges.forge import EXCERPT_BYTES, BranchName, ForgeId, PullWithText, WebUrl, web_url
 from sandbox.forges.responses import ForgeResponse, short_line
 from sandbox.models import CiCheck, CiState, ObjectId, PullRequest, PullState
 from sandbox.text import decode_for_display
@@ -37,7 +37,7 @@ _SECTION = re.compile(rb"section_(start|end):\d+:[^\r\n]*\r(\x1b\[0K)?")  # coll
 class Pipeline(ForgeResponse):
     """`sha`: the commit it ran on; with merged results, GitLab's merge of the head into the target."""
 
-    id: int
+    id: ForgeId
     sha: ObjectId
     ref: str | None = None
     status: str
@@ -47,15 +47,15 @@ class Pipeline(ForgeResponse):
 class MergeRequest(ForgeResponse):
     """`source_project_id` is null if the fork was deleted; `draft` is missing before 14.8, `head_pipeline` in lists."""
 
-    iid: int
+    iid: ForgeId
     web_url: WebUrl
     state: str
     title: str
     description: str | None = None
     draft: bool | None = None
     work_in_progress: bool = False
-    source_branch: str
-    target_branch: str
+    source_branch: BranchName
+    target_branch: BranchName
     source_project_id: int | None = None
     target_project_id: int
     sha: ObjectId | None = None
@@ -75,7 +75,7 @@ class MergeRequest(ForgeResponse):
 class Job(ForgeResponse):
     """A job, a bridge (a job that starts a pipeline elsewhere) or a commit status. They share one sequence of ids."""
 
-    id: int
+    id: ForgeId
     name: str
     status: str
     allow_failure: bool = False

@@ -53,7 +53,7 @@ class _RedirectError(SandboxError):
         super().__init__(
             ErrorCode.FORGE_ERROR,
             "The forge redirects to another address",
-            details=f"HTTP {status} to {place.scheme}://{place.netloc}{place.path}"[:500],  # a query may be a signature
+            details=f"HTTP {status} to {place.scheme}://{place.netloc}{place.path}",  # a query may be a signature
             hint="If the project was renamed or moved, clone it by its new URL.",
         )
         self.location, self.place = location, place
@@ -113,16 +113,24 @@ def _leave_unchanged(request: requests.PreparedRequest) -> requests.PreparedRequ
     return request
 
 
+def _limit_request(timeout_s: object) -> float:
+    """The seconds for a whole request. `timeout_s`: those that the caller has left, if it says so."""
+    return min(float(timeout_s), CALL_TIMEOUT_S) if isinstance(timeout_s, int | float) else CALL_TIMEOUT_S
+
+
 class _BoundedAdapter(DeadlineAdapter):
-    """Reads each answer whole, within a deadline and a size limit: a timeout of `requests` limits one read only."""
+    """Reads each answer whole, within a deadline and a size limit: a timeout of `requests` limits one read only. The
+    timeout of a request is the deadline of its whole answer, at most `CALL_TIMEOUT_S`.
+    """
 
     def __init__(self, ca_file: Path | None) -> None:
         super().__init__()
         self._ca_file = ca_file
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
-        deadline = time.monotonic() + CALL_TIMEOUT_S
-        kwargs |= {"stream": True, "timeout": (CONNECT_TIMEOUT_S, CALL_TIMEOUT_S)}
+        limit_s = _limit_request(kwargs.get("timeout"))
+        deadline = time.monotonic() + limit_s
+        kwargs |= {"stream": True, "timeout": (min(CONNECT_TIMEOUT_S, limit_s), limit_s)}
         kwargs |= {"verify": str(self._ca_file)} if self._ca_file else {}  # `requests` prefers REQUESTS_CA_BUNDLE
         response = super().send(request, *args, **kwargs)
         try:
@@ -156,11 +164,15 @@ class _CachingAdapter(_BoundedAdapter):
             return known
         if response.ok and "ETag" in response.headers and len(response.content) <= _MAX_CACHED_BYTES:
             self._cache[url] = response
+            if len(self._cache) > _MAX_CACHED_ANSWERS:
+                del self._cache[next(iter(self._cache))]  # the oldest: a server chooses ids, so there is no end of URLs
         return response
 
 
 _MAX_CACHED_BYTES = 1024**2
 """Bytes of one answer; larger ones are not cached."""
+
+_MAX_CACHED_ANSWERS = 64
 
 
 def _read_body(response: requests.Response, deadline: float) -> bytes:
@@ -194,19 +206,24 @@ def _require_answer(request: requests.PreparedRequest, response: requests.Respon
 
 
 def fetch_redirected(
-    session: requests.Session, url: str, headers: dict[str, str], allowed: Callable[[str], bool]
+    session: requests.Session,
+    url: str,
+    headers: dict[str, str],
+    allowed: Callable[[str], bool],
+    limit_request: Callable[[], float],
 ) -> str:
-    """Fetch a text directly or through one redirect. Only the first request carries `headers`.
+    """Fetch a text directly or through one redirect. Only the first request carries `headers`. `limit_request`: the
+    seconds for the next request.
 
     Raises: `forge_error` when the redirect's host is not `allowed`, when its scheme is not https, or its port is not
     that of https. The host that was asked may name another port, and the scheme that it was asked by.
     """
     try:
-        return session.get(url, headers=headers).text
+        return session.get(url, headers=headers, timeout=limit_request()).text
     except _RedirectError as answer:
         if not _may_follow(answer.location, url, allowed):
             raise
-        return session.get(answer.location).text
+        return session.get(answer.location, timeout=limit_request()).text
 
 
 def _may_follow(location: str, asked: str, allowed: Callable[[str], bool]) -> bool:
@@ -266,4 +283,4 @@ def _timeout_error() -> SandboxError:
 
 
 def _summarize(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+    return f"{type(error).__name__}: {error}"  # `redact_secret` cuts it

@@ -93,7 +93,7 @@ def _read_action(file: PointedFile, found: _Object | None) -> DownloadAction:
 
 
 def _object_error(file: PointedFile, error: _ObjectError) -> SandboxError:
-    said = f"{_describe(file)}\nthe server: {error.code} {one_line(error.message)[:300]}"
+    said = f"{_describe(file)}\nthe server: {error.code} {one_line(error.message)}"  # cut by `redact_secret`
     if error.code in {404, 410}:
         return SandboxError(
             ErrorCode.NOT_FOUND,

@@ -36,6 +36,7 @@ from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S
 from sandbox.forges.http_session import USER_AGENT, TransientForgeError, retry_read
 from sandbox.forges.lfs_answers import POINTERS_HINT, DownloadAction, broken_error, read_batch, refusal
 from sandbox.forges.plain_url import PORTS, Origin, find_origin, parse_plain_url
+from sandbox.forges.refusals import redact_secret
 from sandbox.git.lfs_pointers import PointedFile
 from sandbox.git.shutdown import Shutdown
 
@@ -81,7 +82,7 @@ def download(server: LfsServer, wanted: Sequence[PointedFile], store: Store) -> 
     not allowed, `quota_exceeded`, `network_error`, `timeout`; what `store` raises.
     """
     transfer = _Transfer(server)
-    with transfer.opened():
+    with redact_secret(server.credential), transfer.opened():
         for start in range(0, len(wanted), _BATCH):
             by_id = {file.pointer.oid: file for file in wanted[start : start + _BATCH]}
             for oid, action in transfer.ask(by_id).items():

@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import requests
+from requests.structures import CaseInsensitiveDict
 
 from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError
@@ -21,6 +23,10 @@ DEFAULT_PAUSE_S = 60.0
 
 It is above `MAX_PAUSE_S`, so a read is not retried: the hint names the pause, and `pr status --watch` waits for it.
 """
+
+
+MAX_DETAILS = 2000
+"""Characters of a server's words in an error."""
 
 
 @dataclass(frozen=True)
@@ -74,19 +80,41 @@ def translate_errors(project: Project, rules: RefusalRules) -> Iterator[None]:
 
 
 @contextmanager
-def redact_secret(credential: Credential) -> Iterator[None]:
-    """Remove the credential's secret from errors: a server may repeat it in a status line or a redirect's address."""
+def redact_secret(credential: Credential | None) -> Iterator[None]:
+    """Remove the credential's secret from all texts of an error: a server may repeat it in a status line, a redirect's
+    address, or a header. Details are cut after that: of a secret that is cut before, the beginning would stay.
+    """
     try:
         yield
     except SandboxError as error:
         # Changed in place: a copy raised from it would keep the original, with the secret, in its traceback.
-        error.details = remove_secret(neutralise(error.details), credential)
+        error.brief = _redact(error.brief, credential)
+        error.details = _redact(error.details, credential)[:MAX_DETAILS]
+        error.hint = _redact(error.hint, credential)
+        error.data = _redact_value(error.data, credential)
+        error.args = (error.brief, *error.args[1:])
         raise
 
 
-def _as_error(refused: RefusedError, project: Project, rules: RefusalRules) -> SandboxError:
+def _redact(text: str, credential: Credential | None) -> str:
+    return remove_secret(neutralise(text), credential)
+
+
+def _redact_value(value: Any, credential: Credential | None) -> Any:
+    """A JSON value."""
+    if isinstance(value, str):
+        return _redact(value, credential)
+    if isinstance(value, Mapping):
+        return {_redact_value(name, credential): _redact_value(one, credential) for name, one in value.items()}
+    return [_redact_value(one, credential) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _as_error(answer: RefusedError, project: Project, rules: RefusalRules) -> SandboxError:
+    """The headers of the answer lose the secret first: parts of them, cut to a length, may be in the meaning."""
+    headers = {name: _redact(text, project.credential) for name, text in answer.headers.items()}
+    refused = RefusedError(answer.status, CaseInsensitiveDict(headers), answer.document)
     host, status = project.hostname, refused.status
-    said = remove_secret(neutralise(rules.read_message(refused)), project.credential)[:2000]
+    said = _redact(rules.read_message(refused), project.credential)[:MAX_DETAILS]
     if (wait_s := rules.read_pause_s(refused, said)) is not None:
         return _rate_limit_error(host, said, wait_s)
     if status >= 500:

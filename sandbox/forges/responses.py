@@ -27,6 +27,18 @@ def parse_json(response: requests.Response) -> Any:
         raise invalid_response("it is not JSON") from None
 
 
+def parse_list(response: requests.Response) -> list[Any]:
+    """The JSON list of an answer. Raises: `forge_error`."""
+    return require_list(parse_json(response))
+
+
+def require_list(answer: Any) -> list[Any]:
+    """Raises: `forge_error` for an answer that is no list."""
+    if not isinstance(answer, list):
+        raise invalid_response("expected a list")
+    return answer
+
+
 def parse_response(model: type[_ForgeResponseT], answer: Any) -> _ForgeResponseT:
     """Validate an answer as a model. Raises: `forge_error`."""
     try:

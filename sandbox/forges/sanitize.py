@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from sandbox.forges.escape import BREAK, RULE, as_code, as_code_block, as_prose, join_inline
+from sandbox.forges.escape import BREAK, RULE, as_code, as_code_block, as_prose, break_command, join_inline
 
 MAX_EMPHASIS = 2
 """Deeper emphasis is dropped."""
@@ -109,9 +109,12 @@ class _Writer:
             return
         blank = "".join(c.rest for c in self._open if c.started).rstrip()
         separated = [] if self._continues_list() or not self.blocks else [blank]
-        lines = [("".join(c.prefix() for c in self._open) + line.strip()).rstrip() for line in text.split("\n")]
-        self.blocks.append("\n".join([*separated, *lines]))
+        lines = [self._prefix() + break_command(line.strip()) for line in text.split("\n")]
+        self.blocks.append("\n".join([*separated, *(line.rstrip() for line in lines)]))
         self._tight_depth = len(self._open) if self._tight else 0
+
+    def _prefix(self) -> str:
+        return "".join(container.prefix() for container in self._open)
 
     def _continues_list(self) -> bool:
         """Whether a one-paragraph item follows another one: the only case without a blank line between."""

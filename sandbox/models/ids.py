@@ -11,6 +11,9 @@ from sandbox.models.words import SIMPLE_NAME, SLUG_PATTERN, TASK_ID_PATTERN
 ObjectId = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 """A full git object id, SHA-1 or SHA-256."""
 
+MAX_BRANCH_CHARS = 1024
+"""Of a branch that a server names. git has no limit of its own; GitHub's is 255 bytes."""
+
 Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 """Hash of the content of a whole file."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from sandbox.models.ids import ObjectId, RepoId, TaskId
+from sandbox.models.ids import MAX_BRANCH_CHARS, ObjectId, RepoId, TaskId
 from sandbox.models.model import HostPath, Model
 from sandbox.models.words import TaskStatus, WorkspaceKind
 
@@ -23,6 +24,11 @@ class TaskOptions(Model):
     branch: str | None = None
     workspace_kind: str = WorkspaceKind.WORKTREE.value
     expected_choice: str | None = Field(default=None, exclude=True)
+
+
+def _shorten(name: str | None) -> str | None:
+    """Of a name that is longer than any, a part: it still is no task's base, so the forge is asked for its own."""
+    return name and name[:MAX_BRANCH_CHARS]
 
 
 class Task(Model):
@@ -43,7 +49,7 @@ class Task(Model):
     head_commit: ObjectId
     profile: str | None = None
     pr_url: str | None = None
-    pr_base: str | None = None
+    pr_base: Annotated[str | None, AfterValidator(_shorten)] = None
     forked_from: TaskId | None = None
     created_at: datetime
     committed_at: datetime | None = None

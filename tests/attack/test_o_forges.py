@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,16 +12,22 @@ from typing import Any
 import gitlab as python_gitlab
 import pytest
 import requests
+import tenacity
 
 from devtools.forges import faults
 from devtools.forges.exchange import Answer
 from devtools.forges.fixtures import GitHub, GitLab, elsewhere, forge_packages, github, gitlab
 from devtools.forges.server import StandIn
+from sandbox import retries
 from sandbox.credentials import make_credential
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.forges.forge import Forge, Project, Proposal
+from sandbox.forges import read_budget
+from sandbox.forges.forge import MAX_PAGES, Forge, Project, Proposal
 from sandbox.forges.github import GitHub as GitHubForge
 from sandbox.forges.gitlab import GitLab as GitLabForge
+from sandbox.models import Host
+from sandbox.remotes import parse_remote
+from sandbox.workbench.delivery.forge import connect_forge
 
 __all__ = ["elsewhere", "forge_packages", "github", "gitlab"]
 
@@ -110,3 +118,114 @@ def test_o04_python_gitlab_alone_would_send_the_token_there(gitlab: GitLab, else
     with library, pytest.raises(KeyError):  # what it makes of the answer there: no list
         list(library.projects.get(7, lazy=True).mergerequests.list(iterator=True))
     assert elsewhere.saw(gitlab.token)
+
+
+def _endless(url: str, item: dict[str, Any] | None) -> Callable[[Answer], Answer]:
+    """Each page names a next one. GitLab's have no item, GitHub's are full: it ends a list with a page that is not."""
+    pages = itertools.count(2)
+
+    def page(answer: Answer) -> Answer:
+        link = f'<{url}?page={next(pages)}>; rel="next"'
+        return replace(answer, body=[item] * 100 if item else [], headers={"Link": link}, checked=False)
+
+    return page
+
+
+@pytest.fixture
+def endless(side: Side) -> Callable[[Answer], Answer]:
+    """What comes instead of each answer."""
+    seen: list[dict[str, Any]] = []
+
+    def look(answer: Answer) -> Answer:
+        seen.extend(answer.body)
+        return answer
+
+    side.server.on("GET", side.list_path, look)
+    assert side.forge.find(BRANCH) is not None
+    return _endless(f"{side.server.api_url}{side.list_path}", seen[0] if isinstance(side.server, GitHub) else None)
+
+
+def test_s212_a_list_without_an_end_is_given_up(side: Side, endless: Callable[[Answer], Answer]) -> None:
+    before = len(side.server.requests)
+    side.server.on("GET", ".*", endless, forever=True)
+    with pytest.raises(SandboxError, match="The forge lists more than") as raised:
+        side.forge.find(BRANCH)
+    assert raised.value.code is ErrorCode.FORGE_ERROR
+    assert len(side.server.requests) - before == MAX_PAGES
+
+
+def test_s212_a_list_that_is_slow_is_given_up(
+    side: Side, endless: Callable[[Answer], Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(answer: Answer) -> Answer:
+        time.sleep(0.3)
+        return endless(answer)
+
+    monkeypatch.setattr(retries, "BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(read_budget, "READS_TIMEOUT_S", 1.0)
+    before, begun = len(side.server.requests), time.monotonic()
+    side.server.on("GET", ".*", slow, forever=True)
+    with pytest.raises(SandboxError) as raised:
+        side.forge.find(BRANCH)
+    assert raised.value.code is ErrorCode.TIMEOUT
+    assert len(side.server.requests) - before <= 4
+    assert time.monotonic() - begun < 0.3 * MAX_PAGES
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "refusal", "requests"),
+    [(5_000_000, "larger than 5000000 bytes", range(1, 11)), (100_000_000, "lists more than", range(20, 21))],
+    ids=["too large", "control"],
+)
+def test_s212_a_list_of_large_pages_is_given_up(
+    side: Side,
+    endless: Callable[[Answer], Answer],
+    monkeypatch: pytest.MonkeyPatch,
+    most_bytes: int,
+    refusal: str,
+    requests: range,
+) -> None:
+    monkeypatch.setattr(read_budget, "MAX_READ_BYTES", most_bytes)
+    before = len(side.server.requests)
+    side.server.on("GET", ".*", lambda answer: replace(endless(answer), filler_bytes=600_000), forever=True)
+    with pytest.raises(SandboxError, match=refusal) as raised:
+        side.forge.find(BRANCH)
+    assert raised.value.code is ErrorCode.FORGE_ERROR
+    assert len(side.server.requests) - before in requests
+
+
+def test_s212_python_gitlab_alone_would_ask_until_the_stack_ends(gitlab: GitLab) -> None:
+    url = f"{gitlab.api_url}/projects/7/merge_requests"
+    gitlab.on("GET", ".*", _endless(url, None), forever=True)
+    library = python_gitlab.Gitlab(gitlab.url, private_token=gitlab.token, keep_base_url=True)
+    with library, pytest.raises(RecursionError):
+        list(library.projects.get(7, lazy=True).mergerequests.list(iterator=True))
+    assert len(gitlab.requests) > 5 * MAX_PAGES
+
+
+def test_s214_a_forge_brings_our_token_into_no_result(side: Side) -> None:
+    token, is_github = side.server.token, isinstance(side.server, GitHub)
+    field = "html_url" if is_github else "web_url"
+    said = {"id": 1, "name": f"a {token}", "context": f"a {token}", "state": "failure", "status": "failed"}
+
+    def with_token(answer: Answer) -> Answer:
+        return replace(answer, body=[{**item, field: f"https://x/{token}"} for item in answer.body])
+
+    statuses = Answer(200, {"statuses": [said]} if is_github else [said], checked=False)
+    side.server.on("GET", side.list_path, with_token, forever=True)
+    side.server.on("GET", ".*/status(es)?", statuses, forever=True)
+    plain = side.forge.find(BRANCH)
+    assert plain is not None
+    pull = plain.pull
+    shown = f"{pull} {side.forge.checks(pull.head_commit, 1)}"
+    assert shown.count(token) == 2, "void: the adapter passes it on"
+    credential = make_credential(host="127.0.0.1", secret=token)
+    project = Project("127.0.0.1", "demo-owner/demo", side.server.api_url, side.server.url, credential)
+    host = Host.GITHUB if is_github else Host.GITLAB
+    remote = parse_remote("https://127.0.0.1/demo-owner/demo.git", forges={"127.0.0.1": host})
+    with connect_forge(remote, project) as forge:
+        found = forge.find(BRANCH)
+        assert found is not None
+        checks = forge.add_excerpts(forge.checks(found.pull.head_commit, 1))
+    assert (found.pull.url, [check.name for check in checks]) == ("https://x/***", ["a ***"])
+    assert token not in f"{found.pull} {checks}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges import escape, sanitize
 from sandbox.forges.body import (
     BEGIN,
     END,
@@ -24,6 +26,7 @@ from sandbox.forges.body import (
     compose_title,
     replace_generated,
 )
+from sandbox.forges.drafts import as_draft
 from sandbox.forges.escape import as_code, as_code_block, as_prose
 from sandbox.forges.sanitize import sanitize_markdown
 from sandbox.models import ChangeKind, CheckRun, DiffFile, Limits, Report, Usage, Verdict
@@ -64,6 +67,8 @@ ATTACKS = {
     "closing words of a list": ("closing words", "Implements issues #1, #2 and o/r#3"),
     "quick action": ("quick action", "text\n\n/merge"),
     "quick action at once": ("quick action", "/approve\n/close"),
+    "quick action behind a wide space": ("quick action", "text\n\u2003/ready\n\u3000/merge\n\u00a0/approve"),
+    "quick action behind an entity": ("quick action", "text\n\n&emsp;/merge\n/merge"),
     "quick action behind a fence": ("quick action", "````\n```\n/close\n```\n````"),
     "header of data that hides all": ("header of data", "---\na: b\n---\n\n---\n"),
     "header of data behind a coding": ("header of data", "coding: x\n;;;\na\n;;;\n"),
@@ -207,6 +212,19 @@ PIECES = st.sampled_from(
             "<a href='x'>",
         ),
         *("\x1b[1m", "\u202e", "\u200b", "\u00ad", "[skip ci]", "a-by:", "&#10;", "&Tab;", BEGIN, END),
+        *(
+            "\u2003",
+            "\u3000",
+            "\u00a0",
+            "\n\u2009/merge",
+            "&emsp;",
+            "\x0b",
+            "\x1f",
+            "\x85",
+            "\u2028",
+            "/ready",
+            "\r/merge",
+        ),
     ]
 )
 TEXTS = st.lists(PIECES, max_size=40).map("".join)
@@ -243,6 +261,58 @@ def test_o01_no_text_becomes_anything_in_a_title(text: str, subject: str) -> Non
     title = compose_title(text, subject, "prompt")
     assert title_findings(title) == set()
     assert 0 < len(title.strip()) <= len(title) <= TITLE_CHARS
+
+
+COMMAND = re.compile(r"(?m)^\s*/\w")
+"""As generous as can be: GitLab's Gitlab::QuickActions::Extractor reads `^/` and a name, in lines outside of code."""
+BLANKS = [
+    chr(code) for code in range(0x110000) if chr(code).isspace() or unicodedata.category(chr(code)) in {"Cc", "Cf"}
+]
+LEADS = st.lists(
+    st.sampled_from([*BLANKS, " ", "\u3164", "> ", "- ", "1. ", "# ", "**", "\x1b[0m", "&emsp;"]), max_size=4
+)
+COMMANDS = st.tuples(st.sampled_from(["\n", "\n\n", "\r", "", "&#10;"]), LEADS.map("".join), PIECES).map(
+    lambda parts: f"{parts[0]}{parts[1]}/merge{parts[2]}"
+)
+COMMAND_TEXTS = st.lists(st.one_of(PIECES, COMMANDS), max_size=15).map("".join)
+SPACED = "Summary\n\u2003/ready\n\u2003/merge"
+
+
+def commands(text: str) -> list[str]:
+    return COMMAND.findall(text)
+
+
+@settings(max_examples=400, deadline=None)
+@given(COMMAND_TEXTS)
+def test_s211_no_line_of_an_agents_text_is_a_command(text: str) -> None:
+    assert commands(sanitize_markdown(text, 20_000)) == []
+    assert commands(compose(facts(text))) == []  # a request, names, subjects of commits
+    for title in (compose_title(text, None, ""), compose_title(None, text, ""), compose_title(None, None, text)):
+        assert commands(title) == commands(as_draft(title)) == []
+
+
+def test_s211_no_character_before_it_makes_a_line_a_command() -> None:
+    for blank in BLANKS:
+        assert commands(sanitize_markdown(f"a\n{blank}/merge", 500)) == [], ascii(blank)
+        assert commands(compose_title(f"{blank}/merge", None, "")) == [], ascii(blank)
+
+
+def test_s211_a_wide_space_hides_no_other_start_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a\n\u2003---\nb: c\n\u3000---"
+    assert render(sanitize_markdown(text, 500)).tags == {"p"}
+    monkeypatch.setattr(escape, "_BLANKS", re.compile(r"(?!)"))
+    assert render(sanitize_markdown(text, 500)).tags == {"h2"}  # the control: lines of dashes underline a heading
+
+
+def test_s211_each_of_the_two_walls_is_enough_and_without_both_a_text_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert commands(sanitize_markdown(SPACED, 500)) == []
+    with monkeypatch.context() as without:
+        without.setattr(sanitize, "break_command", str)
+        assert commands(sanitize_markdown(SPACED, 500)) == []
+    monkeypatch.setattr(escape, "_BLANKS", re.compile(r"(?!)"))
+    assert commands(sanitize_markdown(SPACED, 500)) == []
+    monkeypatch.setattr(sanitize, "break_command", str)
+    assert commands(sanitize_markdown(SPACED, 500)) == ["/r", "/m"]  # the control
 
 
 @ATTACK_ROWS

@@ -14,7 +14,7 @@ import ssl
 import tracemalloc
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ from devtools.forges.exchange import Answer
 from devtools.forges.lfs import TOKEN, LfsHost, LfsRules, pointer_of, serving_lfs, store_credential
 from devtools.forges.server import Elsewhere, StandIn, serving
 from sandbox.credentials import make_credential
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges import lfs_client
 from sandbox.forges.lfs_client import HostRules, LfsServer, download
 from sandbox.git.entries import REGULAR, TreeEntry
@@ -309,6 +309,29 @@ def test_s74_the_secret_is_in_no_error(host: LfsHost, tmp_path: Path) -> None:
     with refused(ErrorCode.AUTH_FAILED) as caught:
         Fetcher(host, tmp_path).fetch()
     assert TOKEN not in str(caught.value.payload())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": {"code": 422, "message": f"{'x' * 250} for {TOKEN}"}},
+        {"actions": {"download": {"href": f"https://elsewhere.example/{TOKEN}"}}},
+        {"actions": {"download": {"href": f"file:///{TOKEN}"}}},
+    ],
+    ids=["words", "host", "address"],
+)
+def test_s214_what_a_server_says_of_an_object_brings_the_secret_into_no_error(
+    answer: dict[str, object], host: LfsHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"oid": sha256(CONTENT).hexdigest(), "size": len(CONTENT), **answer}
+    host.stand_in.on("POST", ".*/objects/batch", Answer(200, {"objects": [row]}), forever=True)
+    with pytest.raises(SandboxError) as caught:
+        Fetcher(host, tmp_path).fetch()
+    assert TOKEN not in str(caught.value.payload())
+    monkeypatch.setattr(lfs_client, "redact_secret", lambda _: nullcontext())
+    with pytest.raises(SandboxError) as caught:
+        Fetcher(host, tmp_path).fetch()
+    assert TOKEN in str(caught.value.payload())  # the control
 
 
 @pytest.mark.parametrize("method", ["POST", "GET"])

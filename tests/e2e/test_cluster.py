@@ -178,6 +178,14 @@ def test_a_state_with_a_base_of_its_own_is_refused(hosts: Hosts) -> None:
     assert caught.value.code == "unsafe_repository"
 
 
+def test_a_state_with_a_name_that_no_list_has_room_for_is_refused(hosts: Hosts) -> None:
+    task = begin(hosts)
+    forge_state(hosts, task, "honest", base_branch="x" * 100_000)
+    with pytest.raises(SandboxError, match="its names are too long") as caught:
+        hosts.second.take_over(hosts.url, task, 2)
+    assert caught.value.code == "unsafe_repository"
+
+
 def test_a_state_does_not_say_what_was_delivered_or_who_owns_the_task(hosts: Hosts) -> None:
     task = begin(hosts)
     forge_state(

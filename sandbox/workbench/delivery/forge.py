@@ -10,17 +10,21 @@ from urllib.parse import urlsplit
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge, Project
 from sandbox.forges.table import FORGE_ROWS, ForgeRow, compare_url
+from sandbox.lazy_module import LazyModule
 from sandbox.remotes import Remote, explain_unknown_host, is_loopback
 from sandbox.workbench.controller.remote_access import RemoteConnector
 
 if TYPE_CHECKING:
     from sandbox.config import RemoteSettings
+    from sandbox.forges import redacted_forge
+else:
+    redacted_forge = LazyModule("sandbox.forges.redacted_forge")
 
 
 @contextmanager
 def connect_forge(remote: Remote, project: Project) -> Iterator[Forge]:
-    """Connect to the forge of a remote's project; the connection is closed at the end."""
-    forge = _row_of(remote).connect(project)
+    """Connect to the forge of a remote's project; the connection is closed at the end. Its answers lose our token."""
+    forge = redacted_forge.RedactedForge(_row_of(remote).connect(project), project.credential)
     try:
         yield forge
     finally:

@@ -21,6 +21,7 @@ from sandbox.git.log import is_published, read_message
 from sandbox.git.maintenance import store_objects
 from sandbox.git.process import Git
 from sandbox.models import Task, TaskStatus
+from sandbox.models.ids import MAX_BRANCH_CHARS
 from sandbox.models.operations import DoneOperation
 from sandbox.workbench.controller.commit_identity import SANDBOX_IDENTITY
 from sandbox.workbench.tasks.branch_names import is_branch_of
@@ -98,6 +99,8 @@ def read_state(git: Git, commit: str, task_id: str, repo_id: str) -> HubState:
         raise damaged_error(task_id, "it has no record of a task") from error
     if task.id != task_id or task.repo_id != repo_id or not is_branch_of(task_id, task.branch):
         raise damaged_error(task_id, "its record is of another task")
+    if any(len(name) > MAX_BRANCH_CHARS for name in (task.branch, task.base_branch, task.profile or "", task.session)):
+        raise damaged_error(task_id, "its names are too long")
     if task.workspace_kind not in TASK_KINDS:
         raise damaged_error(task_id, "its files are of another kind")
     if not is_published(git, task.base_commit) or not objects.is_ancestor(git, task.base_commit, task.head_commit):

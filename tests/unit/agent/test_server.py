@@ -41,6 +41,7 @@ from sandbox.models import (
     TaskOptions,
     TaskStatus,
 )
+from sandbox.models.ids import MAX_BRANCH_CHARS
 from sandbox.store.home import Home
 from sandbox.store.records import save_run, save_task
 from sandbox.workbench import Workbench
@@ -1123,6 +1124,23 @@ def test_a_task_that_is_closed_and_deleted_is_closed_again_without_a_question(de
             assert found["code"] == "approval_required"
 
     talk(agent_of(desk, approvals="policy"), session)
+
+
+def test_a_record_with_a_huge_name_of_a_branch_hides_no_other_task(desk: Desk) -> None:
+    """As versions before wrote what a forge said."""
+    other = desk.workbench.create_task(desk.repo_id).id
+    path = Home(desk.home).task(other)
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "pr_base": "x" * 10_000_000}))
+
+    async def session(client: Client) -> None:
+        tasks = (await ok(client, "space_repo_list_tasks"))["tasks"]
+        assert {one["id"] for one in tasks} == {desk.task.id, other}
+        base = next(one["pr_base"] for one in tasks if one["id"] == other)
+        assert set(base) == {"x"}
+        assert len(base) <= MAX_BRANCH_CHARS
+
+    talk(agent_of(desk), session)
 
 
 def test_a_list_of_tasks_has_the_open_ones_and_the_newest_closed_ones(desk: Desk) -> None:

@@ -151,8 +151,22 @@ def test_s197_a_redirect_that_two_libraries_read_in_two_ways_reaches_no_host(ser
         for location in (f"https://{place}\\@x{LOGS}/secret", f"https://{place}/secret"):
             server.on("GET", "/log", Answer(302, b"", headers={"Location": location}))
             with suppress(SandboxError, RefusedError):
-                http_session.fetch_redirected(session, f"{server.url}/log", {}, lambda host: host.endswith(LOGS))
+                http_session.fetch_redirected(
+                    session, f"{server.url}/log", {}, lambda host: host.endswith(LOGS), lambda: 10.0
+                )
             assert [one.path for one in server.requests if one.path != "/log"] == []
         server.on("GET", "/log", Answer(302, b"", headers={"Location": f"https://{place}/secret"}))
-        http_session.fetch_redirected(session, f"{server.url}/log", {}, lambda _host: True)
+        http_session.fetch_redirected(session, f"{server.url}/log", {}, lambda _host: True, lambda: 10.0)
         assert [one.path for one in server.requests if one.path != "/log"] == ["/secret"]
+
+
+def test_a_server_whose_addresses_have_no_end_fills_no_memory(server: StandIn, tmp_path: Path) -> None:
+    """Control: the last answer is known, and asked for as such."""
+    AUTHORITY.cert_pem.write_to_path(tmp_path / "ours.pem")
+    server.on("GET", ".*", Answer(200, b"[]", headers={"ETag": '"x"'}), forever=True)
+    with closing(build_session(tmp_path / "ours.pem", conditional=True)) as session:
+        for number in range(100):
+            session.get(f"{server.url}/{number}")
+        for number in (99, 0):
+            session.get(f"{server.url}/{number}")
+    assert [one.header("If-None-Match") for one in server.requests[-2:]] == ['"x"', ""]

@@ -14,7 +14,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges import github_failures, gitlab_failures
 from sandbox.forges.forge import Project
 from sandbox.forges.http_session import RefusedError, TransientForgeError
-from sandbox.forges.refusals import DEFAULT_PAUSE_S
+from sandbox.forges.refusals import DEFAULT_PAUSE_S, MAX_DETAILS, redact_secret
 from sandbox.retries import MAX_PAUSE_S
 
 CREDENTIAL = make_credential(host="git.example", username="x", secret="a-secret-token")
@@ -82,6 +82,44 @@ def test_permissions_that_the_forge_names_are_not_a_template() -> None:
         github_failures.translate_errors, 403, {"message": "No"}, {"X-Accepted-GitHub-Permissions": "{status}=write"}
     )
     assert "{status}=write" in error.hint
+
+
+@pytest.mark.parametrize("padding", ["", "x" * 190], ids=["whole", "where it is cut"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Accepted-GitHub-Permissions": "{padding}a-secret-token"},
+        {"X-Accepted-OAuth-Scopes": "{padding}a-secret-\x1b[1mtoken", "X-OAuth-Scopes": "repo"},
+    ],
+    ids=["permissions", "scopes"],
+)
+def test_s214_a_server_that_names_our_token_gets_it_into_no_hint(headers: Mapping[str, str], padding: str) -> None:
+    sent = {name: text.replace("{padding}", padding) for name, text in headers.items()}
+    error = translated(github_failures.translate_errors, 403, {"message": "No"}, sent)
+    assert f"The token lacks: {padding}***"[:150] in error.hint
+    assert "a-secret" not in f"{error.payload()} {error.args}"
+
+
+def test_s214_no_part_of_an_error_has_our_token() -> None:
+    """The control: the error as it was raised."""
+    said = "a\x1b[1m-secret-token"
+    raised = SandboxError(
+        ErrorCode.FORGE_ERROR, said, details=said, hint=said, data={said: [said, {"x": (said, 1, None)}]}
+    )
+    assert "-secret-token" in f"{raised.args}"
+    with pytest.raises(SandboxError) as caught, redact_secret(CREDENTIAL):
+        raise raised
+    assert caught.value is raised
+    assert (raised.brief, raised.details, raised.hint, raised.args) == ("***", "***", "***", ("***",))
+    assert raised.data == {"***": ["***", {"x": ["***", 1, None]}]}
+
+
+def test_s214_a_long_text_is_cut_after_the_token_was_removed() -> None:
+    place = "https://x/" + "a" * (MAX_DETAILS - 40) + "/a-secret-token"
+    with pytest.raises(SandboxError) as caught, redact_secret(CREDENTIAL):
+        raise SandboxError(ErrorCode.FORGE_ERROR, "x", details=f"HTTP 302 to {place}")
+    assert len(caught.value.details) <= MAX_DETAILS
+    assert "a-secret" not in caught.value.details
 
 
 @pytest.mark.parametrize(
