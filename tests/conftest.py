@@ -190,7 +190,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not os.environ.get("THOROUGH"):
         items[:] = [item for item in items if item.get_closest_marker("thorough") is None]
     longest = [Path(__file__).parent / name for name in LONGEST]
-    items.sort(key=lambda item: not any(item.path.is_relative_to(place) for place in longest))
+    is_short = {path: not any(path.is_relative_to(place) for place in longest) for path in {i.path for i in items}}
+    items.sort(key=lambda item: is_short[item.path])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -15,7 +15,7 @@ from sandbox.characters import INVISIBLE
 from sandbox.context import ctags
 from sandbox.context import map as map_module
 from sandbox.context.ctags import FILE_SYMBOLS, OUTPUT_BYTES, SymbolReader, build_argv, parse_symbols
-from sandbox.context.map import MAX_RANKED, build_map, choose_best, count_mentions, describe_best, score_symbols
+from sandbox.context.map import build_map, choose_best, count_mentions, describe_best, score_symbols
 from sandbox.models import RepoMap
 from sandbox.models.definitions import DefinitionRule
 from sandbox.store.mapped_tree import Symbol
@@ -95,9 +95,13 @@ def test_s190_symbols_are_limited_in_number_and_the_reader_says_that_it_is_not_c
         assert reader.is_complete == is_complete
 
 
-def test_s190_the_shortest_lines_cost_no_multiple_of_the_longest_ones() -> None:
-    """64 MiB of them were four million symbols and a gigabyte with their scores: a tenth of both is read here."""
-    files = [f"{number:x}" for number in range(1050)]
+def test_s190_the_shortest_lines_cost_no_multiple_of_the_longest_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MiB of them were four million symbols and a gigabyte with their scores: a hundredth of both is read here, and
+    the scores that are kept are a tenth.
+    """
+    for name in ("MAX_RANKED", "_CHUNK"):
+        monkeypatch.setattr(map_module, name, getattr(map_module, name) // 10)
+    files = [f"{number:x}" for number in range(105)]
     tracemalloc.start()
     reader = SymbolReader(files, OUTPUT_BYTES)
     for path in files:
@@ -107,7 +111,7 @@ def test_s190_the_shortest_lines_cost_no_multiple_of_the_longest_ones() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     count = sum(map(len, reader.found.values()))
-    assert (count, len(best)) == (len(files) * (FILE_SYMBOLS - 1) + len(files), MAX_RANKED)
+    assert (count, len(best)) == (len(files) * (FILE_SYMBOLS - 1) + len(files), map_module.MAX_RANKED)
     assert peak < count * 230  # 330 with an object for each kind and scope, and with all scores in a list
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from devtools.copied_clones import copied_clones
 from sandbox import remotes
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
@@ -114,7 +115,9 @@ def bench(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -
     upstream.write("f", b"one\n")
     upstream.commit()
     with Workbench(tmp_path / "home", environ=ENVIRON, allow_file=True) as workbench:
-        task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
+        with copied_clones():
+            repo_id = workbench.clone(str(upstream.root)).repository.id
+        task = workbench.create_task(repo_id)
         made = Bench(forge, tmp_path / "home", task, upstream)
         made.commit("first")
         yield made

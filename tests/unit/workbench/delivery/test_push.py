@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from devtools.copied_clones import copied_clones
 from sandbox.git.process import Git
 from sandbox.models import TaskStatus
 from sandbox.workbench import Workbench
@@ -30,7 +31,8 @@ def workbench(tmp_path: Path) -> Iterator[Workbench]:
 def repo_id(workbench: Workbench, upstream: Upstream) -> str:
     upstream.write("f.txt", b"one\n")
     upstream.commit()
-    return workbench.clone(str(upstream.root)).repository.id
+    with copied_clones():
+        return workbench.clone(str(upstream.root)).repository.id
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from devtools.copied_clones import copied_clones
 from sandbox.errors import ErrorCode
 from sandbox.git.process import Git
 from sandbox.models import LeftoverAction, Reconciliation, StorageKind
@@ -43,7 +44,8 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Workbench]]:
 def repo_id(opened: Callable[..., Workbench], upstream: Upstream) -> str:
     upstream.write("f", b"one\n")
     upstream.commit()
-    return opened().clone(str(upstream.root)).repository.id
+    with copied_clones():
+        return opened().clone(str(upstream.root)).repository.id
 
 
 def age(*paths: Path) -> None:

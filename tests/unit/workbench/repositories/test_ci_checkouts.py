@@ -25,6 +25,12 @@ WITH_HISTORY = (
     checkouts.gitlab_with_history,
 )
 WITHOUT_BASE = (checkouts.github_pull_request, checkouts.github_push, checkouts.gitlab)
+OTHERS = {
+    "github_pull_request_with_history", "github_tag", "gitlab", "gitlab_with_history",
+    "clone_one_deep", "clone_two_deep",
+}  # fmt: skip
+"""Kinds of which each is like another one in what a task needs; that each is verified is a test of all."""
+PUSHED = [pytest.param(one, marks=pytest.mark.thorough if one.__name__ in OTHERS else ()) for one in CHECKOUTS]
 PROJECTS = {name: {"subpath": name, "profile": "make"} for name in ("api", "web")}
 
 
@@ -67,7 +73,7 @@ def test_the_commit_that_is_checked_out_is_verified(
 
 
 @pytest.mark.parametrize("state", WITH_HISTORY, ids=lambda state: state.__name__)
-@pytest.mark.parametrize("base", ["origin/main", "id", "short id"])
+@pytest.mark.parametrize("base", ["origin/main", pytest.param("id", marks=pytest.mark.thorough), "short id"])
 def test_what_changed_since_a_branch_of_the_remote_is_run(
     forge: Forge, workbench: Workbench, tmp_path: Path, state: Checkout, base: str
 ) -> None:
@@ -138,7 +144,7 @@ def test_a_clone_that_fails_leaves_nothing(forge: Forge, workbench: Workbench, t
     assert workbench.collect().leftovers == ()
 
 
-@pytest.mark.parametrize("state", CHECKOUTS, ids=lambda state: state.__name__)
+@pytest.mark.parametrize("state", PUSHED, ids=lambda state: state.__name__)
 def test_a_task_is_made_committed_and_pushed_there(
     forge: Forge, workbench: Workbench, tmp_path: Path, state: Checkout
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from devtools.command import Command
+from devtools.copied_clones import copied_clones
 from sandbox.cli.readable_owner import find_owner
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import STREAM_CAP, sha256_of
@@ -41,7 +42,9 @@ def bench(tmp_path: Path, upstream: Upstream) -> Iterator[Bench]:
     upstream.write("f", THREE)
     upstream.commit()
     with Workbench(tmp_path / "home", environ={"PATH": "/usr/bin:/bin"}, allow_file=True) as workbench:
-        task = workbench.create_task(workbench.clone(str(upstream.root)).repository.id)
+        with copied_clones():
+            repo_id = workbench.clone(str(upstream.root)).repository.id
+        task = workbench.create_task(repo_id)
         assert task.worktree_path is not None
         yield Bench(workbench, task.id, task.worktree_path, tmp_path / "home")
         workbench.close_task(task.id, delete_worktree=True, discard=True)  # it may be a mount
