@@ -25,6 +25,13 @@ WITH_HISTORY = (
     checkouts.gitlab_with_history,
 )
 WITHOUT_BASE = (checkouts.github_pull_request, checkouts.github_push, checkouts.gitlab)
+DELIVERED = (
+    checkouts.github_pull_request,
+    checkouts.github_filtered,
+    checkouts.gitlab_two_deep,
+    checkouts.clone_detached,
+)
+"""Of each kind one: with a merge that no branch has, without contents, cut off, and without a branch."""
 PROJECTS = {name: {"subpath": name, "profile": "make"} for name in ("api", "web")}
 
 
@@ -138,7 +145,11 @@ def test_a_clone_that_fails_leaves_nothing(forge: Forge, workbench: Workbench, t
     assert workbench.collect().leftovers == ()
 
 
-@pytest.mark.parametrize("state", CHECKOUTS, ids=lambda state: state.__name__)
+@pytest.mark.parametrize(
+    "state",
+    [pytest.param(one, marks=() if one in DELIVERED else pytest.mark.thorough) for one in CHECKOUTS],
+    ids=lambda state: state.__name__,
+)
 def test_a_task_is_made_committed_and_pushed_there(
     forge: Forge, workbench: Workbench, tmp_path: Path, state: Checkout
 ) -> None:
