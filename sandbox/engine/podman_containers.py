@@ -38,8 +38,9 @@ _MAX_SPEC_BYTES = 8 * 1024**2
 def create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """As `container.create_container`."""
     with translate_errors("create the container", on_missing=lambda details: missing_image_error(options, details)):
+        rootless = _is_rootless(engine)
         try:
-            container_id = _create(engine, name, options)
+            container_id = _create(engine, name, options, rootless=rootless)
         except docker.errors.APIError as error:
             if names_unseen_source(str(error.explanation)):
                 raise invisible_files_error(str(error.explanation)) from error
@@ -48,17 +49,21 @@ def create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str
         _send(engine, "POST", f"/containers/{container_id}/init")
     with translate_errors("inspect the new container"):
         inspected: dict[str, Any] = engine.api.inspect_container(container_id)
-    if wrong := compare(engine, options, inspected):
+    if wrong := compare(engine, options, inspected, rootless):
         raise difference_error(wrong, "\n".join(wrong))
     return inspected
 
 
-def compare(engine: DockerApi, options: Mapping[str, Any], inspected: Mapping[str, Any]) -> tuple[str, ...]:
-    """List what differs from the request in a container that is initialised."""
+def compare(
+    engine: DockerApi, options: Mapping[str, Any], inspected: Mapping[str, Any], known_rootless: bool | None = None
+) -> tuple[str, ...]:
+    """List what differs from the request in a container that is initialised. `known_rootless`: what the engine said of
+    itself for the same container; None: it is asked.
+    """
     container_id = quote(str(inspected["Id"]), safe="")
     with translate_errors("inspect the container"):
         seen = _send(engine, "GET", f"/containers/{container_id}/json")
-        rootless = _is_rootless(engine)
+        rootless = _is_rootless(engine) if known_rootless is None else known_rootless
     host = options["HostConfig"]
     facts = {
         "Image": (f"sha256:{str(seen.get('Image')).removeprefix('sha256:')}", options["Image"]),
@@ -104,14 +109,16 @@ def choose_build_group(group: str) -> str:
     return f"{group}/sandbox-build-{secrets.token_hex(8)}" if group.startswith("/") else ""
 
 
-def _create(engine: DockerApi, name: str, options: Mapping[str, Any]) -> str:
+def _create(engine: DockerApi, name: str, options: Mapping[str, Any], *, rootless: bool) -> str:
     with _seccomp_file(read_seccomp(options)) as file:
-        request = build_request(name, options, file, rootless=_is_rootless(engine))
+        request = build_request(name, options, file, rootless=rootless)
         return str(_send(engine, "POST", "/containers/create", request)["Id"])
 
 
 def _is_rootless(engine: DockerApi) -> bool:
-    """Of `DockerApi.info` without what that adds, which takes another request."""
+    """Of `DockerApi.info` without what that adds, which takes another request. On Debian an answer costs Podman a
+    quarter of a second, in which it asks for the packages of its programs: the engine of a container is asked once.
+    """
     return is_rootless(engine.api.info())
 
 

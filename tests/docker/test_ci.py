@@ -91,9 +91,17 @@ STATES = [
     (checkouts.github_pull_request_with_history, {"CHANGED_SINCE": "origin/main"}),
     (checkouts.gitlab_with_history, {"CHANGED_SINCE": "origin/main"}),
 ]
+ENOUGH = (checkouts.github_pull_request, checkouts.clone_two_deep, checkouts.gitlab_with_history)
+"""Of each kind one. All are verified in `tests/unit/workbench/repositories/test_ci_checkouts.py`, without guests."""
 
 
-@pytest.mark.parametrize(("state", "inputs"), STATES, ids=[state.__name__ for state, _ in STATES])
+@pytest.mark.parametrize(
+    ("state", "inputs"),
+    [
+        pytest.param(state, inputs, id=state.__name__, marks=() if state in ENOUGH else pytest.mark.thorough)
+        for state, inputs in STATES
+    ],
+)
 def test_what_a_runner_has_checked_out_is_verified(
     job: Job, state: Callable[[checkouts.Forge, Path], Upstream], inputs: dict[str, str]
 ) -> None:

@@ -25,6 +25,7 @@ from sandbox.engine import podman_containers
 from sandbox.engine.container_types import ProbeContainer
 from sandbox.engine.image_types import ImageBuild
 from sandbox.engine.podman_request import build_request
+from sandbox.engine.socket_api import SocketApi
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.mount_points import unmount_below
 from sandbox.images import archive_reader
@@ -154,8 +155,21 @@ def test_a_runtime_that_is_not_podmans_default_is_refused_before_anything_is_cre
     assert (caught.value.code, "containers.conf" in caught.value.hint) == (ErrorCode.ENGINE_UNAVAILABLE, True)
 
 
-def test_a_check_works_in_a_task_and_in_a_clean_room(workbench: Workbench, task: str, remote: str) -> None:
+def test_a_check_works_in_a_task_and_in_a_clean_room(
+    workbench: Workbench, task: str, remote: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (first,) = workbench.run_checks(task, ["work"])
+    asked: list[SocketApi] = []
+    info = SocketApi.info
+
+    def count(api: SocketApi) -> dict[str, Any]:
+        asked.append(api)
+        return info(api)
+
+    with monkeypatch.context() as counting:
+        counting.setattr(SocketApi, "info", count)
+        workbench.run_checks(task, ["work"])
+    assert len(asked) == 2, "for its runtimes, and for whether it is rootless: each takes a quarter of a second"
     (second,) = workbench.run_checks(task, ["work"])
     assert (first.verdict, second.verdict) == (Verdict.PASSED, Verdict.PASSED)
     assert first.stdout_tail == second.stdout_tail  # the task's own uid
@@ -317,7 +331,13 @@ CHANGES: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("field", CHANGES)
+ENOUGH = {"linux.seccomp", "process.noNewPrivileges", "mounts: /mnt", "linux.namespaces"}
+"""That each difference is found is shown in `tests/unit/engine/test_runtime_spec.py`, without an engine."""
+
+
+@pytest.mark.parametrize(
+    "field", [pytest.param(one, marks=() if one in ENOUGH else pytest.mark.thorough) for one in CHANGES]
+)
 def test_s131_another_container_than_the_requested_one_is_not_started(
     workbench: Workbench, task: str, monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:

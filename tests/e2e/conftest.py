@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import docker
@@ -15,6 +15,7 @@ import requests
 from devtools.command import Command
 from devtools.gitserver import GitServer, introduce
 from devtools.requirement import unavailable
+from devtools.suite_groups import find_group
 from devtools.temporalserver import temporal_server
 
 
@@ -30,11 +31,27 @@ def git_server(testrun_uid: str, worker_id: str) -> Iterator[GitServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One Temporal server for each test process; clusters on it have names of their own."""
-    with temporal_server(tmp_path_factory.mktemp("temporal") / "log") as address:
-        yield address
+_temporal = contextlib.ExitStack()
+_addresses: list[str] = []
+
+
+@pytest.fixture(scope="module")
+def temporal(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One Temporal server for the modules of its group; clusters on it have names of their own."""
+    if not _addresses:
+        _addresses.append(_temporal.enter_context(temporal_server(tmp_path_factory.mktemp("temporal") / "log")))
+    return _addresses[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """End the Temporal server with the last module of its group: without clients too it uses a processor."""
+    try:
+        return (yield)
+    finally:
+        if _addresses and (nextitem is None or find_group(nextitem.path) != "temporal"):
+            _addresses.clear()
+            _temporal.close()
 
 
 @pytest.fixture

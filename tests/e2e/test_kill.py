@@ -115,7 +115,7 @@ class Command:
 
     prepare: Callable[[Life], list[str]]
     repeated: frozenset[int] = OK
-    sample: int = 2
+    sample: int = 1
     needs_engine: bool = False
     later: tuple[str, ...] = ()
 
@@ -226,23 +226,23 @@ COMMANDS = {
     "clone": Command(clone),
     "fetch": Command(fetch),
     "remove": Command(remove, REPEATED),
-    "create": Command(lambda life: ["task", "create", life.repo_id], sample=4),
+    "create": Command(lambda life: ["task", "create", life.repo_id], sample=3),
     "write": Command(write, REPEATED),
     "patch": Command(patch, REPEATED),
-    "snapshot": Command(lambda life: ["task", "snapshot", life.task()], sample=1),
+    "snapshot": Command(lambda life: ["task", "snapshot", life.task()]),
     "restore": Command(restore),
     "fork": Command(lambda life: ["task", "fork", life.task()]),
-    "commit": Command(lambda life: ["commit", life.task(), "-m", "x"], REPEATED, sample=3),
+    "commit": Command(lambda life: ["commit", life.task(), "-m", "x"], REPEATED, sample=2),
     "push": Command(push),
     "push-again": Command(push_again),
-    "close": Command(lambda life: ["task", "close", life.task()], sample=1),
+    "close": Command(lambda life: ["task", "close", life.task()]),
     "close-and-delete": Command(close_and_delete),
-    "gc": Command(collect, sample=3),
+    "gc": Command(collect, sample=2),
     "close-with-guest": Command(close_and_delete, needs_engine=True),
     "check": Command(lambda life: ["check", "run", life.task(), "go"], needs_engine=True),
     "verify": Command(verify, needs_engine=True),
-    "run": Command(run, needs_engine=True, sample=1),
-    "sync": Command(sync, sample=1),
+    "run": Command(run, needs_engine=True),
+    "sync": Command(sync),
     "clean": Command(lambda life: ["task", "clean", life.task()]),
     "fill-pool": Command(fill_pool, needs_engine=True),
     "take-over": Command(take_over, needs_engine=True, later=("pool", "fill")),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
 
+from devtools import slow_patterns
 from devtools.slow_patterns import METHODS, UsedPattern, find_patterns, find_slow, find_untried
 
 BOUNDED = {
@@ -15,6 +17,14 @@ BOUNDED = {
 """Patterns that grow as the square of what they read, with what keeps that short."""
 
 pytestmark = pytest.mark.xdist_group("patterns")  # they are recorded once
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """Millions of nodes of syntax trees, through which each garbage collection of the process would go later."""
+    yield
+    slow_patterns._read_trees.cache_clear()
+    slow_patterns._find_unrecorded.cache_clear()
 
 
 @pytest.mark.slow

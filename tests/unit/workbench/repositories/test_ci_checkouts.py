@@ -25,12 +25,13 @@ WITH_HISTORY = (
     checkouts.gitlab_with_history,
 )
 WITHOUT_BASE = (checkouts.github_pull_request, checkouts.github_push, checkouts.gitlab)
-OTHERS = {
-    "github_pull_request_with_history", "github_tag", "gitlab", "gitlab_with_history",
-    "clone_one_deep", "clone_two_deep",
-}  # fmt: skip
-"""Kinds of which each is like another one in what a task needs; that each is verified is a test of all."""
-PUSHED = [pytest.param(one, marks=pytest.mark.thorough if one.__name__ in OTHERS else ()) for one in CHECKOUTS]
+DELIVERED = (
+    checkouts.github_pull_request,
+    checkouts.github_filtered,
+    checkouts.gitlab_two_deep,
+    checkouts.clone_detached,
+)
+"""Of each kind one: with a merge that no branch has, without contents, cut off, and without a branch."""
 PROJECTS = {name: {"subpath": name, "profile": "make"} for name in ("api", "web")}
 
 
@@ -144,7 +145,11 @@ def test_a_clone_that_fails_leaves_nothing(forge: Forge, workbench: Workbench, t
     assert workbench.collect().leftovers == ()
 
 
-@pytest.mark.parametrize("state", PUSHED, ids=lambda state: state.__name__)
+@pytest.mark.parametrize(
+    "state",
+    [pytest.param(one, marks=() if one in DELIVERED else pytest.mark.thorough) for one in CHECKOUTS],
+    ids=lambda state: state.__name__,
+)
 def test_a_task_is_made_committed_and_pushed_there(
     forge: Forge, workbench: Workbench, tmp_path: Path, state: Checkout
 ) -> None:
