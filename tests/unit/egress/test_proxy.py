@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from devtools.egresspeers import Certificates, tunnel
+from devtools.host_speed import slowness
 from sandbox.attack.harness.egress_peers import (
     NAME,
     PUBLIC_ADDRESS,
@@ -32,7 +33,7 @@ from sandbox.attack.harness.egress_peers import (
 from sandbox.egress import proxy as proxy_module
 from sandbox.egress.connection_meter import EgressLimits
 from sandbox.egress.destinations import AllowList, Destination
-from sandbox.egress.proxy import EgressProxy
+from sandbox.egress.proxy import EgressProxy, resolve
 from sandbox.models import EgressRefusal
 
 PLAIN = f"GET http://{NAME}/simple/a?b=1 HTTP/1.1\r\nHost: {NAME}\r\nAccept: */*\r\nCookie: secret\r\n\r\n".encode()
@@ -315,3 +316,27 @@ def test_connections_that_ask_at_the_same_time_share_one_look_at_a_name(tmp_path
     assert asyncio.run(look_up(NAME)) == [["192.0.2.9"]] * 3
     assert all(isinstance(found, OSError) for found in asyncio.run(look_up("elsewhere.example")))
     assert network.looked_up == [NAME, NAME, "elsewhere.example"]
+
+
+def test_a_name_is_resolved_as_this_host_does() -> None:
+    assert "127.0.0.1" in asyncio.run(resolve(Destination("localhost", 80)))
+    with pytest.raises(OSError, match="no address"):
+        asyncio.run(resolve(Destination("name.invalid", 80)))
+
+
+def test_the_end_of_the_proxy_does_not_wait_for_a_silent_resolver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def be_silent(*_: object, **__: object) -> list[Any]:
+        answered.wait(20)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", be_silent)
+    begun = time.monotonic()
+    with EgressProxy(tmp_path / "socket", allow(), EgressLimits(step_s=0.1)) as proxy:
+        assert b"not_resolved" in send_request(proxy.path, connect_request(f"{NAME}:443"))
+    took = time.monotonic() - begun
+    answered.set()
+    assert took < 10 * slowness()
