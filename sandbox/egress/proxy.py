@@ -257,11 +257,14 @@ class EgressProxy:
         return await self._within(self._meter.limits.step_s, step, why)
 
     async def _within(self, seconds: float, step: Awaitable[_ValueT], why: EgressRefusal) -> _ValueT:
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with limit:
                 return await step
-        except TimeoutError:
-            raise Refused(why) from None
+        except TimeoutError as error:
+            if limit.expired():
+                raise Refused(why) from None
+            raise OSError(error.strerror or "the peer does not answer") from error  # ETIMEDOUT: no limit of ours
 
 
 @dataclass(frozen=True)
