@@ -26,8 +26,11 @@ _MAX_HEAD_BYTES = 16 * 1024
 _REFUSAL = re.compile(rb"HTTP/1\.1 403 egress_refused (\w+)\r\n")
 
 
+OUTSIDE = Outside()
+
+
 def ask_registries(
-    hosts: Sequence[AllowedHost], ca_file: str, *, deadline_s: float = DEADLINE_S, outside: Outside = Outside()
+    hosts: Sequence[AllowedHost], ca_file: str, *, deadline_s: float = DEADLINE_S, outside: Outside = OUTSIDE
 ) -> Mapping[str, str]:
     """Ask each host of an allow list. Returns what is wrong with each, by `HOST:PORT`; '' if it answers.
 

@@ -1,7 +1,7 @@
 """The registries of a fetch: from our settings, else from those of this host's package managers, else the public ones.
 
 Only host names, paths of an index, and the CA file are taken from a package manager's settings. A secret in them is
-refused: no secret enters a guest. Relative paths in them are ignored: the current directory may be a stranger's checkout.
+refused: no secret enters a guest. Relative paths are ignored: the current directory may be a checkout of a stranger.
 """
 
 from __future__ import annotations

@@ -283,3 +283,18 @@ def test_s217_certificates_of_the_current_directory_are_not_trusted(host: Path) 
         assert found(host, which, None, **{variable: "/ca.pem"}).ca_file == "/ca.pem"
         assert found(host, which, None, **{variable: "ca.pem"}).ca_file == ""
     assert found(host, settings=RegistrySettings(ca_file="/own.pem"), PIP_CERT="ca.pem").ca_file == "/own.pem"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:hunter2#x@host/simple", "https://user:hunter2?x@host/simple", "https://user:hunter2/x@host/simple",
+        "https://user:hunter2@ho\u2100st/simple", "https://user:hunter2[@host/simple", "https://user:1#hunter2@host/",
+        "https://user:1?hunter2@host/", "https://user:hunter2@host:99999/", f"https://user:hunter2@{'a' * 70}/",
+    ],
+)  # fmt: skip
+def test_no_part_of_a_password_is_shown_or_used(host: Path, url: str) -> None:
+    with pytest.raises(UnusableRegistry) as raised:
+        found(host, PIP_INDEX_URL=url)
+    assert "hunter2" not in f"{raised.value.brief}{raised.value.details}{raised.value.hint}"
+    assert raised.value.__suppress_context__
