@@ -33,7 +33,7 @@ def read_cargo_lock(collection: Collection, folder: str = "") -> None:
 def _add_package(collection: Collection, package: dict[str, Any], sums: dict[str, Any]) -> None:
     name, version, source = (package.get(key) for key in ("name", "version", "source"))
     shown = f"{name} {version}"
-    if source not in CRATES_IO:
+    if not isinstance(source, str) or source not in CRATES_IO:
         is_git = str(source).startswith("git+")
         reason = RefusalReason.VERSION_CONTROL if is_git else RefusalReason.URL
         return collection.refuse(f"{name} {source}", reason, FILE)

@@ -148,20 +148,28 @@ class _Placement:
         self.placed: dict[Place, str] = {}
         self.passed: dict[str, set[Place]] = {}  # by name: levels below the one at which a user found it
         self.levels: dict[Place, tuple[Place, ...]] = {}  # by user
+        self.edges = 0
         self.result: list[Placed] = []
 
     def place_all(self, projects: Mapping[str, Mapping[str, str]]) -> list[Placed]:
+        for needs in projects.values():
+            self._count(needs)
         wishes = deque(
             _Wish(Place(base, ()), name, key, False) for base, needs in projects.items() for name, key in needs.items()
         )
-        edges = 0
         while wishes:
-            wish, edges = wishes.popleft(), edges + 1
-            if edges > MAX_EDGES or len(self.result) > MAX_ENTRIES or len(wish.user.names) > MAX_DEPTH:
+            wish = wishes.popleft()
+            if len(self.result) > MAX_ENTRIES or len(wish.user.names) > MAX_DEPTH:
                 raise RefusedTextError(RefusalReason.LIMIT)
             if wish.key in self.packages:
                 wishes.extend(self._place(wish))
         return self.result
+
+    def _count(self, needs: Mapping[str, str]) -> None:
+        """Count edges before they are queued: a package with many needs may be placed under each of their names."""
+        self.edges += len(needs)
+        if self.edges > MAX_EDGES:
+            raise RefusedTextError(RefusalReason.LIMIT)
 
     def _place(self, wish: _Wish) -> list[_Wish]:
         """Returns the wishes of the package, if it was not there yet."""
@@ -183,6 +191,7 @@ class _Placement:
         self.placed[place] = wish.key
         self._note_found(wish, level)
         self.result.append(Placed(place, package, wish.optional))
+        self._count(package.needs)
         return [
             _Wish(place, name, key, wish.optional or name in package.optional_needs)
             for name, key in package.needs.items()

@@ -95,8 +95,8 @@ def _list_pnpm_needs(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Names with keys: a value is a version with peers, or a key, of an alias."""
     for name, value in found.items():
         text = value.get("version") if isinstance(value, dict) else value
-        if not isinstance(text, str) or _ELSEWHERE.search(text.removeprefix("/")):
-            continue  # recorded where package.json asks for it
+        if not isinstance(text, str) or not _is_name(name) or _ELSEWHERE.search(text.removeprefix("/")):
+            continue  # recorded where package.json asks for it; what is no name is no folder of `node_modules`
         is_key = text.startswith("/") or "@" in text.partition("(")[0]
         yield name, text.removeprefix("/") if is_key else f"{name}@{text}"
 
@@ -109,10 +109,7 @@ def _read_importers(collection: Collection, importers: Mapping[str, Any]) -> Ite
             collection.refuse(f"workspace {path}", refused.reason, PNPM)
             continue
         groups = [_map(_as_map(entry), group) for group in _GROUPS]
-        yield (
-            folder,
-            {require: key for group in groups for require, key in _list_pnpm_needs(group) if _is_name(require)},
-        )
+        yield folder, {name: key for group in groups for name, key in _list_pnpm_needs(group)}
 
 
 _YARN_FIELD = re.compile(r'( +)("[^"]*"|[^\s":]+):? ?(?:"([^"]*)"|(.*))', re.DOTALL)  # `.` never fails

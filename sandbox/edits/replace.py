@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-
 from sandbox.edits.binary_patches import too_large_error
 from sandbox.edits.hash_gate import ABSENT, Edit, EditOutcome, FileState, HashGate, rejection
 from sandbox.edits.hunks import match_line_ends
@@ -15,6 +12,10 @@ from sandbox.files.tree import READ_CAP
 from sandbox.policy.paths import RepoPath
 
 _MAX_COUNTED = 1000
+_COUNTED_BYTES = 3 * READ_CAP
+"""Maximum number of bytes that are compared to count occurrences, so at least two are seen. A long text of one letter
+occurs at each place of a file of this letter, and each occurrence costs its whole length.
+"""
 _MAX_SHOWN = 10
 
 
@@ -28,9 +29,11 @@ def replace_text(gate: HashGate, path: str, old: bytes, new: bytes, expected: st
     checked, before = gate.check_state(path, expected)
     content = before.content or b""
     old, new, adjusted = match_line_ends(content, old, new)
-    places = list(islice(_occurrences(content, old), _MAX_COUNTED))
-    if len(places) != 1:
-        raise _not_unique_error(checked, content, old, places)
+    places, are_all = _find_places(content, old)
+    if not places:
+        raise _no_match_error(checked, content, old)
+    if len(places) > 1:
+        raise _several_matches_error(checked, content, places, are_all=are_all)
     after = content[: places[0]] + new + content[places[0] + len(old) :]
     return EditOutcome((Edit(checked, before, _state(after, executable=before.executable)),), adjusted)
 
@@ -68,22 +71,25 @@ def _state(content: bytes, *, executable: bool) -> FileState:
     return FileState(content, executable)
 
 
-def _occurrences(content: bytes, old: bytes) -> Iterator[int]:
-    """Offsets of all occurrences, overlapping ones included: `aa` is in `aaa` twice."""
-    at = content.find(old)
+def _find_places(content: bytes, old: bytes) -> tuple[list[int], bool]:
+    """Offsets of occurrences, overlapping ones included (`aa` is in `aaa` twice), and whether there are no more."""
+    places: list[int] = []
+    at, compared = content.find(old), 0
     while at >= 0:
-        yield at
+        compared += at - (places[-1] if places else 0) + len(old)
+        places.append(at)
+        if len(places) == _MAX_COUNTED or (len(places) > 1 and compared > _COUNTED_BYTES):
+            return places, False
         at = content.find(old, at + 1)
+    return places, True
 
 
-def _not_unique_error(path: RepoPath, content: bytes, old: bytes, places: list[int]) -> SandboxError:
-    if not places:
-        return _no_match_error(path, content, old)
-    many = f"{_MAX_COUNTED} or more" if len(places) == _MAX_COUNTED else str(len(places))
+def _several_matches_error(path: RepoPath, content: bytes, places: list[int], *, are_all: bool) -> SandboxError:
+    many = f"{len(places)}{'' if are_all else ' or more'}"
     lines = [content.count(b"\n", 0, at) + 1 for at in places[:_MAX_SHOWN]]
     return rejection(
         f"The text to replace occurs {many} times in the file",
-        f"at lines {', '.join(map(str, lines))}{' and more' if len(places) > _MAX_SHOWN else ''}",
+        f"at lines {', '.join(map(str, lines))}{' and more' if len(places) > _MAX_SHOWN or not are_all else ''}",
         "No file was changed. Include more of the surrounding text.",
         reason="several_matches",
         data={"path": path, "matches": len(places), "lines": lines},

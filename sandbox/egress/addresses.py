@@ -28,7 +28,10 @@ _NEVER = tuple(
         "64:ff9b:1::/48",
         "2001::/32",
         "2002::/16",
+        "fd00:42::42/128",  # metadata of Scaleway
+        "fd00:c1::a9fe:a9fe/128",  # metadata of Oracle Cloud
         "fd00:ec2::/32",  # metadata of Amazon
+        "fd20:ce::254/128",  # metadata of Google Cloud
         "fe80::/10",
         "fec0::/10",
         "ff00::/8",

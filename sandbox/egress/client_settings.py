@@ -1,6 +1,7 @@
 """What the settings of this host's package managers say of registries: pip's, uv's, npm's, cargo's, Go's, cpanm's.
 
 Only addresses of an index and the CA file are read. What leads to a folder of this host is left out: no guest sees it.
+A file with a relative path is not read: the current directory may be a checkout of a stranger.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import configparser
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,8 +97,8 @@ def _read_ini(path: Path) -> Iterator[tuple[str, str]]:
     """Keys and values of the sections that concern a download. A file that cannot be read has none."""
     parser = configparser.RawConfigParser(strict=False)
     try:
-        parser.read_string(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, configparser.Error):
+        parser.read_string(_read_text(path) or "")
+    except configparser.Error:
         return
     for section in _PIP_SECTIONS:
         if parser.has_section(section):
@@ -108,11 +110,7 @@ def _read_npm(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     user = Path(environ.get("NPM_CONFIG_USERCONFIG") or Path(environ.get("HOME", "/nonexistent")) / ".npmrc")
     found: dict[str, tuple[str, str]] = {}
     for path in (etc / "npmrc", user):
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError):
-            continue
-        for line in lines:
+        for line in (_read_text(path) or "").splitlines():
             name, _, value = line.partition("=")
             found[name.strip()] = value.strip().strip("\"'"), str(path)
     for name in ("registry", "cafile"):
@@ -145,11 +143,19 @@ def _read_cargo(environ: Mapping[str, str], etc: Path) -> ClientSettings:
 
 def _read_first_toml(*paths: Path) -> tuple[Mapping[str, Any], Path]:
     for path in paths:
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8")), path
-        except (OSError, ValueError, RecursionError):
-            continue
+        text = _read_text(path)
+        with suppress(ValueError, RecursionError):  # no TOML, or nested too deep
+            if text is not None:
+                return tomllib.loads(text), path
     return {}, paths[0]
+
+
+def _read_text(path: Path) -> str | None:
+    """The text of a file; None for one that cannot be read, and for a relative path."""
+    try:
+        return path.read_text(encoding="utf-8") if path.is_absolute() else None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _table(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -165,7 +171,7 @@ def _read_go(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     """The first proxy of `GOPROXY`: a variable, else a line of the file of `go env -w`. https://go.dev/ref/mod#environment-variables"""
     del etc
     user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
-    path = Path(environ.get("GOENV") or user / "go/env")
+    path = Path(environ.get("GOENV") or user / "go/env")  # `off`, for none, is a relative path
     value, source = environ.get("GOPROXY", ""), "GOPROXY"
     if not value:
         value, source = _read_go_file(path).get("GOPROXY", ""), str(path)
@@ -174,10 +180,7 @@ def _read_go(environ: Mapping[str, str], etc: Path) -> ClientSettings:
 
 
 def _read_go_file(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return {}
+    lines = (_read_text(path) or "").splitlines()
     return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
 
 

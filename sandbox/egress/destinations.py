@@ -79,14 +79,18 @@ def parse_plain_target(text: str) -> tuple[Destination, str]:
 
 
 def parse_registry(url: str, *, may_be_internal: bool) -> AllowedHost:
-    """The host of a registry's URL. Raises: `ValueError` with what is wrong with it."""
-    parts = urlsplit(url)
-    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+    """The host of a registry's URL. Raises: `ValueError` with what is wrong with it, and no part of the URL."""
+    try:
+        parts = urlsplit(url)
+        host, given = parts.hostname or "", parts.port
+        host = host if _is_address(host) else host.encode("idna").decode()
+    except ValueError:  # its text has a part of the URL: a `/` or `#` in a password makes the rest of it a port
+        raise ValueError("has no host and port that can be read, or an unusual character in a password") from None
+    if parts.scheme not in _DEFAULT_PORTS or not host:
         raise ValueError("is not a URL that begins with https:// or http://")
-    if parts.username is not None or parts.password is not None:
+    if "@" in f"{parts.netloc}{parts.query}{parts.fragment}":  # a `#` or `?` in a password ends the host before it
         raise ValueError("contains a user name or password; no secret enters a guest")
-    host = parts.hostname if _is_address(parts.hostname) else parts.hostname.encode("idna").decode()
-    port = parts.port or _DEFAULT_PORTS[parts.scheme]
+    port = given or _DEFAULT_PORTS[parts.scheme]
     destination = parse_authority(str(Destination(host.lower(), port)))
     return AllowedHost(destination, "https" if parts.scheme == "https" else "http", may_be_internal)
 

@@ -47,10 +47,34 @@ Dialler = Callable[[str, int], Awaitable[Streams]]
 
 
 async def resolve(destination: Destination) -> Sequence[str]:
-    """Resolve a name as this host does."""
+    """Resolve a name as this host does, in a thread that is not waited for: asyncio's own executor delays the end of
+    the loop, and of the process, while a resolver is silent. Raises: `OSError`.
+    """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
-    return [str(row[4][0]) for row in found]
+    found: asyncio.Future[list[str]] = loop.create_future()
+
+    def tell(addresses: list[str] | None) -> None:
+        if found.done():
+            return
+        if addresses is None:
+            found.set_exception(OSError("the name has no address"))
+        else:
+            found.set_result(addresses)
+
+    def look_up() -> None:
+        addresses = None
+        try:
+            rows = socket.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
+            addresses = [str(row[4][0]) for row in rows]
+        except (OSError, UnicodeError):
+            pass
+        try:
+            loop.call_soon_threadsafe(tell, addresses)
+        except RuntimeError:  # the loop has ended: the deadline came first
+            return
+
+    threading.Thread(target=look_up, name="resolver", daemon=True).start()
+    return await found
 
 
 async def dial(address: str, port: int) -> Streams:
@@ -233,11 +257,14 @@ class EgressProxy:
         return await self._within(self._meter.limits.step_s, step, why)
 
     async def _within(self, seconds: float, step: Awaitable[_ValueT], why: EgressRefusal) -> _ValueT:
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with limit:
                 return await step
-        except TimeoutError:
-            raise Refused(why) from None
+        except TimeoutError as error:
+            if limit.expired():
+                raise Refused(why) from None
+            raise OSError(error.strerror or "the peer does not answer") from error  # ETIMEDOUT: no limit of ours
 
 
 @dataclass(frozen=True)

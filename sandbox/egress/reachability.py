@@ -5,20 +5,18 @@ Only a TLS handshake is sent, or one HEAD for a plain registry.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import socket
 import ssl
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sandbox.egress.connection_meter import EgressLimits
-from sandbox.egress.destinations import AllowedHost, AllowList, Destination
-from sandbox.egress.proxy import EgressProxy, Outside, dial
+from sandbox.egress.destinations import AllowedHost, AllowList
+from sandbox.egress.proxy import EgressProxy, Outside
 
 DEADLINE_S = 3.0
 """For all hosts together: they are asked in parallel."""
@@ -28,38 +26,7 @@ _MAX_HEAD_BYTES = 16 * 1024
 _REFUSAL = re.compile(rb"HTTP/1\.1 403 egress_refused (\w+)\r\n")
 
 
-async def resolve_without_executor(destination: Destination) -> Sequence[str]:
-    """Resolve a name in a thread that is not waited for: asyncio's own executor delays the end of the process while a
-    resolver is silent. Raises: `OSError`.
-    """
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[list[str]] = loop.create_future()
-
-    def tell(addresses: list[str] | None) -> None:
-        if found.done():
-            return
-        if addresses is None:
-            found.set_exception(OSError("the name has no address"))
-        else:
-            found.set_result(addresses)
-
-    def look_up() -> None:
-        addresses = None
-        try:
-            rows = socket.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
-            addresses = [str(row[4][0]) for row in rows]
-        except OSError:
-            pass
-        try:
-            loop.call_soon_threadsafe(tell, addresses)
-        except RuntimeError:  # the loop has ended: the deadline came first
-            return
-
-    threading.Thread(target=look_up, name="resolver", daemon=True).start()
-    return await found
-
-
-OUTSIDE = Outside(resolve_without_executor, dial)
+OUTSIDE = Outside()
 
 
 def ask_registries(

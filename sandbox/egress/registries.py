@@ -1,7 +1,7 @@
 """The registries of a fetch: from our settings, else from those of this host's package managers, else the public ones.
 
 Only host names, paths of an index, and the CA file are taken from a package manager's settings. A secret in them is
-refused: no secret enters a guest.
+refused: no secret enters a guest. Relative paths are ignored: the current directory may be a checkout of a stranger.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def find_registries(
     Raises: `invalid_input` naming the setting with a URL that cannot be used.
     """
     client = READERS[ecosystem](environ, etc)
-    ca_file = settings.ca_file or client.ca_file
+    ca_file = settings.ca_file or (client.ca_file if Path(client.ca_file).is_absolute() else "")
     if own := getattr(settings, ecosystem):
         source = f"registries.{ecosystem}"
         public = PUBLIC[ecosystem]

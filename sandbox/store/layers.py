@@ -224,16 +224,22 @@ class LayerStore:
         return tree.is_dir()
 
     def remove(self, layer: Layer) -> Path | None:
-        """Remove the record of a layer; returns its tree, to be deleted. None if checks use the layer."""
+        """Remove the record of a layer; returns its tree, to be deleted, which is gone if another process removed it
+        meanwhile. None if checks use the layer.
+        """
         tree = self.tree(layer)
         try:
             with _open_lock(tree, fcntl.LOCK_EX):
+                if not tree.is_dir():
+                    return tree  # the record of this key is that of a later build
                 (self._root / f"layers/{layer.key}.json").unlink(missing_ok=True)
                 aside = tree.with_name(f"{tree.name}.removed-{secrets.token_hex(4)}")
                 tree.rename(aside)
                 _lock_path(tree).unlink()
                 shutil.rmtree(self._root / "users" / layer.key, ignore_errors=True)
                 return aside
+        except FileNotFoundError:
+            return tree
         except BlockingIOError:
             return None
 

@@ -37,6 +37,7 @@ TIMEOUT_S = 900.0
 _SHOWN_CHARS = 160
 _VARIABLE = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _VALUE_CHARS = 2_000
+_STEM_CHARS = 36  # of an id without its number
 _PACKAGE: TypeAdapter[str] = TypeAdapter(PackageName)
 
 IsProtected = Callable[[str], bool]
@@ -54,13 +55,16 @@ class JobStep:
 
 @dataclass
 class SuggestionDraft:
-    """What was found in one file so far. `prefix`: what the ids of its checks begin with. `lines`: of its scripts, to
-    be shown. `script_chars`: of all scripts so far.
+    """What was found in one file so far. `prefix`: what the ids of its checks begin with. `taken`: ids, without their
+    numbers, of checks of other files. `stems`: those of this file, by job. `lines`: of its scripts, to be shown.
+    `script_chars`: of all scripts so far.
     """
 
     path: str
     prefix: str
     is_protected: IsProtected
+    taken: frozenset[str] = frozenset()
+    stems: dict[str, str] = field(default_factory=dict)
     packages: dict[str, None] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
@@ -160,7 +164,7 @@ class SuggestionDraft:
         env = {**step.env, **self.read_variables(dict(command.env))}
         if any(name not in env for name, _ in command.env):
             return None  # noted: without the variable it would be another command
-        stem = _to_id(f"{self.prefix}-{step.job}")
+        stem = self._choose_stem(step.job)
         same_job = [check.id for check in self.checks if check.id.rpartition("-")[0] == stem]
         check = Check(
             id=f"{stem}-{len(same_job) + 1}",
@@ -173,6 +177,16 @@ class SuggestionDraft:
         )
         self.checks.append(check)
         return None
+
+    def _choose_stem(self, job: str) -> str:
+        """The beginning of the ids of a job's checks: with a hash only where another job has the plain one."""
+        if job not in self.stems:
+            stem = _to_id(f"{self.prefix}-{job}")
+            if stem in self.taken or stem in self.stems.values():
+                digest = hashlib.sha256(f"{self.path}\0{job}".encode(errors="surrogatepass")).hexdigest()
+                stem = f"{stem[: _STEM_CHARS - 9].rstrip('-')}-{digest[:8]}"
+            self.stems[job] = stem
+        return self.stems[job]
 
     def to_parts(self) -> Iterator[SuggestedPart]:
         """One part for each kind that the file suggests something of."""
@@ -205,5 +219,5 @@ def _parse_directory(text: str) -> str | None:
 
 
 def _to_id(text: str) -> str:
-    """The beginning of a check's id: at most 36 characters, so that a number fits."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:36].rstrip("-") or "ci"
+    """The beginning of a check's id, so short that a number fits."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_STEM_CHARS].rstrip("-") or "ci"

@@ -282,12 +282,42 @@ class TestClones:
         origin = _top(workspace) / "origin"
         before = origin.read_text()
         origin.write_text("https://forge.invalid/other/one")
-        for act in (rig.acquire, lambda: rig.provider.release(workspace.id)):
-            with refused(ErrorCode.ORIGIN_MISMATCH):
-                act()
+        with refused(ErrorCode.ORIGIN_MISMATCH):
+            rig.acquire()
         assert ["of another remote" in (r.problem or "") for r in _mine(rig)] == [True]
         assert workspace.exists("readme.txt")
         origin.write_text(before)
+
+    def test_a_clean_one_of_another_origin_can_be_released(self, rig: WorkspaceRig) -> None:
+        """As the hint says. What is changed in it is kept byte for byte."""
+        workspace = rig.acquire()
+        origin = _top(workspace) / "origin"
+        origin.write_text("https://forge.invalid/other/one")
+        workspace.write("new", b"work")
+        before = digest(workspace)
+        with refused(ErrorCode.DIRTY_WORKSPACE):
+            rig.provider.release(workspace.id)
+        assert digest(workspace) == before
+        workspace.restore("pristine")
+        rig.provider.release(workspace.id)
+        assert not _mine(rig)
+        assert rig.acquire().read("readme.txt") == BASE_FILES["readme.txt"]
+
+    def test_commits_of_one_of_another_origin_are_kept_until_its_directory_is_deleted(self, rig: WorkspaceRig) -> None:
+        """They do not go into the cache clone of a remote that they are not of. The way of the hint works."""
+        workspace = rig.acquire()
+        workspace.write("new", b"work")
+        commit, top = workspace.commit("message"), _top(workspace)
+        (top / "origin").write_text("https://forge.invalid/other/one")
+        with pytest.raises(SandboxError) as caught:
+            rig.provider.release(workspace.id)
+        assert caught.value.code is ErrorCode.ORIGIN_MISMATCH
+        assert str(top / "repository") in caught.value.hint
+        assert Git(top / "repository").run("cat-file", "-t", commit) == b"commit\n"
+        assert workspace.read("new") == b"work"
+        shutil.rmtree(top)
+        rig.provider.release(workspace.id)
+        assert not _mine(rig)
 
     @pytest.mark.parametrize("part", ["repository/HEAD", "repository/refs/heads/main", "origin"])
     def test_a_corrupt_one_is_named_and_does_not_hide_others(self, rig: WorkspaceRig, part: str) -> None:

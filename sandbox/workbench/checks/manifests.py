@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sandbox.dependencies.collection import LOCK_BYTES, MAX_LISTED_FILES, ReadFile
+from sandbox.dependencies.collection import ALL_BYTES, LOCK_BYTES, MAX_LISTED_FILES, ReadFile
 from sandbox.dependencies.ecosystems import find_steps
 from sandbox.dependencies.layer_plan import LayerPlan, ProjectDescription
 from sandbox.git.blobs import read_blobs
-from sandbox.git.entries import EXECUTABLE, REGULAR
+from sandbox.git.entries import EXECUTABLE, REGULAR, TreeEntry
 from sandbox.git.objects import find_tree, list_folders_with, list_named_entries
 from sandbox.git.process import Git
 from sandbox.models.layers import LayerRule
@@ -44,26 +44,41 @@ def find_description(git: Git, tree: str, rule: LayerRule) -> ProjectDescription
 
 
 def _reader(git: Git, tree: str, manifests: Sequence[str]) -> ReadFile:
-    """Reads files of a tree: the usual ones together, those that they include, and listings one by one."""
-    usual = _read_files(git, tree, manifests)
+    """Reads files of a tree: the usual ones together, as far as they are held, the others and listings one by one."""
+    usual = _list_files(git, tree, manifests)
+    contents = _read_together(git, usual)
 
     def read(path: str) -> bytes | None:
         if path.startswith("/**/"):
             folders = list_folders_with(git, tree, path[4:].encode(), MAX_LISTED_FILES)
             return None if folders is None else b"\n".join(folder for folder in folders if b"\n" not in folder)
-        return (usual if path in manifests else _read_files(git, tree, [path])).get(path)
+        if path in contents:
+            return contents[path]
+        entry = (usual if path in manifests else _list_files(git, tree, [path])).get(path)
+        return None if entry is None else _read_file(git, entry)
 
     return read
 
 
-def _read_files(git: Git, tree: str, paths: Sequence[str]) -> Mapping[str, bytes]:
+def _list_files(git: Git, tree: str, paths: Sequence[str]) -> Mapping[str, TreeEntry]:
     """The regular files at these paths; others are left out."""
-    entries = [
-        entry
-        for entry in list_named_entries(git, tree, [path.encode() for path in paths])
-        if entry.mode in {REGULAR, EXECUTABLE}
-    ]
-    small = [entry for entry in entries if (entry.size or 0) <= LOCK_BYTES]
-    too_large = {entry.path.decode(): bytes(LOCK_BYTES + 1) for entry in entries if entry not in small}
-    contents = read_blobs(git, [entry.oid for entry in small])  # the reader of one that is too large refuses its size
-    return too_large | {entry.path.decode(): content for entry, content in zip(small, contents, strict=True)}
+    entries = list_named_entries(git, tree, [path.encode() for path in paths])
+    return {entry.path.decode(): entry for entry in entries if entry.mode in {REGULAR, EXECUTABLE}}
+
+
+def _read_together(git: Git, files: Mapping[str, TreeEntry]) -> Mapping[str, bytes]:
+    """The first of these files, as many as a plan may hold. Small in git, they can be large: all may be one object."""
+    chosen, total = {}, 0
+    for path, entry in files.items():
+        size = entry.size or 0
+        if size <= LOCK_BYTES and total + size <= ALL_BYTES:
+            chosen[path], total = entry.oid, total + size
+    return dict(zip(chosen, read_blobs(git, list(chosen.values())), strict=True))
+
+
+def _read_file(git: Git, entry: TreeEntry) -> bytes:
+    """One file. One that is too large is not read: the caller refuses the number of these bytes."""
+    if (entry.size or 0) > LOCK_BYTES:
+        return bytes(LOCK_BYTES + 1)
+    (content,) = read_blobs(git, [entry.oid])
+    return content

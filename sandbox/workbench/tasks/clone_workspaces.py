@@ -58,6 +58,10 @@ from sandbox.workspaces.workspace import PRISTINE
 _SNAPSHOTS = "refs/sandbox/snapshots/"
 _SAVE_HINT = "Commit the changes, or restore the snapshot `pristine`."
 _DELETE_HINT = "No file was deleted: release it again once its directory holds only what the last commit has."
+_OWN_COMMITS_HINT = (
+    "It was not touched: it has commits of its own, which do not belong into the cache clone of another remote. Push "
+    "them from {repository}, or copy that directory; then delete {top}, and release it."
+)
 
 
 @dataclass(frozen=True)
@@ -90,17 +94,17 @@ class CloneFolders:
             origin = self.origin.read_text()
         except OSError:
             return _corrupt_error(self.top, "its origin is missing")
-        if origin != remote_url:
+        if not (self.repository / "HEAD").is_file() or not self.files.is_dir():
+            return _corrupt_error(self.top, "its repository or its files are missing")
+        if refs.resolve_ref(Git(self.repository, executable), f"refs/heads/{branch}") is None:
+            return _corrupt_error(self.top, f"its branch {branch} is missing")
+        if origin != remote_url:  # after what is damaged: `release` goes on with a clone that is whole
             return SandboxError(
                 ErrorCode.ORIGIN_MISMATCH,
                 f"The clone {self.top.name} is of another remote",
                 details=f"it is of {origin[:300]}, the repository is now {remote_url}",
                 hint="It was not touched. Release it, then acquire it again.",
             )
-        if not (self.repository / "HEAD").is_file() or not self.files.is_dir():
-            return _corrupt_error(self.top, "its repository or its files are missing")
-        if refs.resolve_ref(Git(self.repository, executable), f"refs/heads/{branch}") is None:
-            return _corrupt_error(self.top, f"its branch {branch} is missing")
         return None
 
 
@@ -151,6 +155,12 @@ class CloneHistory:
     def branch(self) -> str:
         """The full name of its branch."""
         return f"refs/heads/{self.record.facts['branch']}"
+
+    @property
+    def has_own_commits(self) -> bool:
+        """Whether its branch has a commit that no branch or tag of the remote had when it was cloned."""
+        head = self.find_head()
+        return bool(self.git.run("rev-list", "--max-count=1", head, "--not", "--remotes=origin", "--tags"))
 
     def find_head(self) -> str:
         """The last commit. Raises: `internal` for a corrupt clone."""
@@ -285,7 +295,10 @@ class CloneWorkspaces:
 
     def release(self, workspace_id: str) -> None:
         """See `WorkspaceProvider`. Commits that no remote branch has are kept in the cache clone, as
-        `refs/sandbox/<id>/rescued-<commit>`; snapshots are deleted. Raises: `dirty_workspace`, also for new files.
+        `refs/sandbox/<id>/rescued-<commit>`; snapshots are deleted.
+
+        Raises: `dirty_workspace`, also for new files; `origin_mismatch` when it has such commits, and the cache clone
+        is now of another remote.
         """
         self._acquired.release(workspace_id, self._destroy)
 
@@ -346,10 +359,13 @@ class CloneWorkspaces:
             PlainLayout().create(git, tree, folders.locate_worktree())
 
     def _require_usable(self, record: AcquiredWorkspace, folders: CloneFolders) -> None:
-        repository, git = self._services.repositories.open(record.facts["repo"])
-        problem = folders.find_problem(repository.remote_url, record.facts["branch"], git.executable)
+        problem = self._find_obstacle(record, folders)
         if problem is not None:
             raise problem
+
+    def _find_obstacle(self, record: AcquiredWorkspace, folders: CloneFolders) -> SandboxError | None:
+        repository, git = self._services.repositories.open(record.facts["repo"])
+        return folders.find_problem(repository.remote_url, record.facts["branch"], git.executable)
 
     def _find_problem(self, record: AcquiredWorkspace) -> tuple[Path, str | None]:
         folders = CloneFolders(self._acquired.folder_of(record.id))
@@ -365,8 +381,12 @@ class CloneWorkspaces:
         folders = CloneFolders(self._acquired.folder_of(record.id))
         if not folders.top.exists():
             return
-        self._require_usable(record, folders)
+        problem = self._find_obstacle(record, folders)
+        if problem is not None and problem.code is not ErrorCode.ORIGIN_MISMATCH:
+            raise problem
         history = CloneHistory(self._services, self._acquired, record, folders)
+        if problem is not None and history.has_own_commits:
+            raise problem.with_changes(hint=_OWN_COMMITS_HINT.format(repository=folders.repository, top=folders.top))
         with history.compare() as (_, changes):
             require_no_unsaved_work(record.id, changes, save_hint=_SAVE_HINT, delete_hint=_DELETE_HINT)
         with record_operation(self._services, None, "release", {"id": record.id}, names=[record.id]):
@@ -376,9 +396,9 @@ class CloneWorkspaces:
             remove_tree(aside)
 
     def _keep_commits(self, record: AcquiredWorkspace, history: CloneHistory) -> None:
-        head = history.find_head()
-        if not history.git.run("rev-list", "--max-count=1", head, "--not", "--remotes=origin", "--tags"):
+        if not history.has_own_commits:
             return
+        head = history.find_head()
         _, cache = self._services.repositories.open(record.facts["repo"])
         kept = f"refs/sandbox/{record.id}/rescued-{head[:12]}"
         if refs.resolve_ref(cache, kept) is None:

@@ -438,3 +438,18 @@ def test_what_is_below_a_long_name_of_an_old_lock_file_is_not_listed() -> None:
         project = NodeProject({}, {})
         assert read_npm_lock(collection, project) == []
         assert len(collection.refused) == count
+
+
+@pytest.mark.parametrize("name", ["../../x/../y", "node_modules", "a/b", "", ".bin"])
+def test_a_need_of_pnpm_without_the_name_of_a_package_is_not_placed(name: str) -> None:
+    """Its archive would be refused, but only once it was fetched."""
+    entry = f"    resolution: {{integrity: {SRI}}}\n"
+    lock = (
+        "lockfileVersion: '9.0'\nimporters:\n  .:\n    dependencies:\n      a:\n        version: 1.0.0\n"
+        f"packages:\n  a@1.0.0:\n{entry}  b@1.0.0:\n{entry}"
+        f"snapshots:\n  a@1.0.0:\n    dependencies:\n      '{name}': b@1.0.0\n  b@1.0.0: {{}}\n"
+    )
+    project = json.dumps({"dependencies": {"a": "1.0.0"}})
+    found = steps.plan_layer(reader({"package.json": project, "pnpm-lock.yaml": lock}), [])
+    assert found is not None
+    assert [row["file"] for row in json.loads(found.fetch_files["packages.json"])] == ["a@1.0.0.tgz"]

@@ -87,6 +87,37 @@ def test_s188_where_a_package_was_found_is_not_looked_through_for_each_other_pla
     assert time.process_time() - began < 5 * slowness()  # 37 s when each placement compared all finds
 
 
+@pytest.mark.parametrize("counted", [False, True], ids=["control", "counted"])
+def test_s215_a_package_under_many_names_does_not_queue_its_needs_for_each_of_them(
+    monkeypatch: pytest.MonkeyPatch, *, counted: bool
+) -> None:
+    """It needs itself under 300 names, and each of them is a place of its own with 300 needs."""
+    queued, place = 0, node_tree._Placement._place
+
+    def count(self: node_tree._Placement, wish: node_tree._Wish) -> list[node_tree._Wish]:
+        nonlocal queued
+        wishes = place(self, wish)
+        queued += len(wishes)
+        return wishes
+
+    monkeypatch.setattr(node_tree, "MAX_ENTRIES", 100)
+    monkeypatch.setattr(node_tree._Placement, "_place", count)
+    if not counted:
+        monkeypatch.setattr(node_tree._Placement, "_count", lambda *_: None)
+    packages = {"a": Package("a", "1.0.0", needs=dict.fromkeys([f"b{at}" for at in range(300)], "a"))}
+    with pytest.raises(RefusedTextError) as raised:
+        lay_out(packages, {"": {"a": "a"}})
+    assert raised.value.reason is RefusalReason.LIMIT
+    assert (queued <= node_tree.MAX_EDGES) is counted
+
+
+def test_s215_the_needs_of_all_projects_are_counted_before_they_are_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_tree, "MAX_EDGES", 10)
+    assert lay_out({}, {"": {f"a{at}": "a" for at in range(10)}}) == []
+    with pytest.raises(RefusedTextError):
+        lay_out({}, {f"m{at}": {"a": "a"} for at in range(11)})
+
+
 def test_members_of_a_workspace_have_their_own_place() -> None:
     placed = places(graph(a1="", a2=""), root="a1", member="a2")
     assert placed == {"a": "1.0.0", "member:a": "2.0.0"}

@@ -12,6 +12,7 @@ import pytest
 
 from devtools.host_speed import slowness
 from sandbox.dependencies import rust_steps as steps
+from sandbox.dependencies.cargo_lock import read_cargo_lock
 from sandbox.dependencies.cargo_manifest import MAX_FEATURES, MAX_WISHES, read_cargo_manifests
 from sandbox.dependencies.collection import MAX_LOOKS, Collection
 from sandbox.dependencies.layer_plan import LayerPlan
@@ -321,3 +322,11 @@ def test_a_crate_that_fills_more_than_its_folder_is_refused_by_name(
     assert f"a-1.0.0.crate {said}" in done.stderr or not said
     assert (done.returncode != 0) == bool(said)
     assert not (tmp_path.parent / "escaped").exists()
+
+
+@pytest.mark.parametrize("source", ["[]", "{}", "1", "['x']"])
+def test_a_source_that_is_no_text_is_refused(source: str) -> None:
+    collection = Collection(reader({"Cargo.lock": locked("a", rest=f"source = {source}\n")}))
+    read_cargo_lock(collection)
+    assert not collection.locked
+    assert [entry.reason for entry in collection.refused] == [RefusalReason.URL]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import stat
 import threading
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from devtools.egresspeers import Certificates, tunnel
+from devtools.host_speed import slowness
 from sandbox.attack.harness.egress_peers import (
     NAME,
     PUBLIC_ADDRESS,
@@ -32,7 +35,7 @@ from sandbox.attack.harness.egress_peers import (
 from sandbox.egress import proxy as proxy_module
 from sandbox.egress.connection_meter import EgressLimits
 from sandbox.egress.destinations import AllowList, Destination
-from sandbox.egress.proxy import EgressProxy
+from sandbox.egress.proxy import EgressProxy, Outside, Streams, dial, resolve
 from sandbox.models import EgressRefusal
 
 PLAIN = f"GET http://{NAME}/simple/a?b=1 HTTP/1.1\r\nHost: {NAME}\r\nAccept: */*\r\nCookie: secret\r\n\r\n".encode()
@@ -315,3 +318,54 @@ def test_connections_that_ask_at_the_same_time_share_one_look_at_a_name(tmp_path
     assert asyncio.run(look_up(NAME)) == [["192.0.2.9"]] * 3
     assert all(isinstance(found, OSError) for found in asyncio.run(look_up("elsewhere.example")))
     assert network.looked_up == [NAME, NAME, "elsewhere.example"]
+
+
+def test_a_name_is_resolved_as_this_host_does() -> None:
+    assert "127.0.0.1" in asyncio.run(resolve(Destination("localhost", 80)))
+    with pytest.raises(OSError, match="no address"):
+        asyncio.run(resolve(Destination("name.invalid", 80)))
+
+
+def test_the_end_of_the_proxy_does_not_wait_for_a_silent_resolver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def be_silent(*_: object, **__: object) -> list[Any]:
+        answered.wait(20)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", be_silent)
+    begun = time.monotonic()
+    with EgressProxy(tmp_path / "socket", allow(), EgressLimits(step_s=0.1)) as proxy:
+        assert b"not_resolved" in send_request(proxy.path, connect_request(f"{NAME}:443"))
+    took = time.monotonic() - begun
+    answered.set()
+    assert took < 10 * slowness()
+
+
+@pytest.mark.parametrize("code", [errno.ETIMEDOUT, errno.ECONNRESET])
+def test_a_connection_that_the_network_breaks_reached_no_limit(tmp_path: Path, code: int) -> None:
+    """Python raises the same class for ETIMEDOUT as for a limit of ours."""
+    with serving(answer=reply) as server:
+        network = network_to(server)
+
+        async def break_off(_: str, __: int) -> Streams:
+            _reader, writer = await dial("127.0.0.1", server.port)
+            broken = asyncio.StreamReader()
+            broken.set_exception(OSError(code, os.strerror(code)))
+            return broken, writer
+
+        outside = Outside(network.resolve, break_off)
+        with EgressProxy(tmp_path / "socket", allow(port=80, plain=True), outside=outside) as proxy:
+            assert send_request(proxy.path, PLAIN) == b""
+    assert [access.refused for access in proxy.accesses] == [None]
+
+
+def test_a_server_that_does_not_answer_a_connection_cannot_be_reached(tmp_path: Path) -> None:
+    async def give_up(_: str, __: int) -> Streams:
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    outside = Outside(FakeNetwork({NAME: [[PUBLIC_ADDRESS]]}, {}).resolve, give_up)
+    with EgressProxy(tmp_path / "socket", allow(), outside=outside) as proxy:
+        assert b"connect_failed" in send_request(proxy.path, connect_request(f"{NAME}:443"))

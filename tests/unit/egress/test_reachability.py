@@ -13,7 +13,7 @@ from devtools.host_speed import slowness
 from sandbox.attack.harness.egress_peers import NAME, FakeNetwork, network_to, serving
 from sandbox.egress.destinations import AllowedHost, Destination
 from sandbox.egress.proxy import Outside, Streams
-from sandbox.egress.reachability import ask_registries, resolve_without_executor
+from sandbox.egress.reachability import ask_registries
 
 HOST = AllowedHost(Destination(NAME, 443))
 KEY = f"{NAME}:443"
@@ -86,9 +86,3 @@ def test_silent_hosts_and_resolvers_are_waited_for_together(ca_file: str) -> Non
     assert time.monotonic() - started < 3 * slowness()
     assert len(found) == 8
     assert all(found.values())
-
-
-def test_a_name_is_resolved_as_this_host_does(ca_file: str) -> None:
-    assert "127.0.0.1" in asyncio.run(resolve_without_executor(Destination("localhost", 80)))
-    with pytest.raises(OSError, match="no address"):
-        asyncio.run(resolve_without_executor(Destination("name.invalid", 80)))

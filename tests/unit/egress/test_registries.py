@@ -235,3 +235,66 @@ def test_url_that_cannot_be_used_is_named_without_its_secret(host: Path, url: st
     assert "a.example" in raised.value.brief
     assert "registries.python" in raised.value.details
     assert "hunter2" not in f"{raised.value.brief}{raised.value.details}"
+
+
+OFFERS: dict[str, tuple[Any, str, dict[str, str], str]] = {
+    "GOENV": ("go", "{0}env", {"GOENV": "{0}env"}, "GOPROXY=http://10.0.0.5:8080\n"),
+    "GOENV=off": ("go", "{0}off", {"GOENV": "{0}off"}, "GOPROXY=http://10.0.0.5:8080\n"),
+    "PIP_CONFIG_FILE": ("python", "{0}p", {"PIP_CONFIG_FILE": "{0}p"}, "[global]\nindex-url=http://10.0.0.5:8080\n"),
+    "UV_CONFIG_FILE": ("python", "{0}u", {"UV_CONFIG_FILE": "{0}u"}, 'index-url = "http://10.0.0.5:8080"\n'),
+    "NPM_CONFIG_USERCONFIG": ("node", "{0}n", {"NPM_CONFIG_USERCONFIG": "{0}n"}, "registry=http://10.0.0.5:8080\n"),
+    "CARGO_HOME": (
+        "rust", "{0}c/config.toml", {"CARGO_HOME": "{0}c"},
+        '[source.crates-io]\nreplace-with = "m"\n[source.m]\nregistry = "sparse+http://10.0.0.5:8080"\n',
+    ),
+    "XDG_CONFIG_HOME": ("go", "{0}x/go/env", {"XDG_CONFIG_HOME": "{0}x"}, "GOPROXY=http://10.0.0.5:8080\n"),
+    "HOME": ("node", "{0}h/.npmrc", {"HOME": "{0}h"}, "registry=http://10.0.0.5:8080\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OFFERS)
+def test_s217_a_file_of_the_current_directory_names_no_registry(
+    host: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Control: named by its whole path, the same file does."""
+    which, file, environ, text = OFFERS[name]
+    checkout = host / "checkout"
+    (checkout / file.format("")).parent.mkdir(parents=True)
+    (checkout / file.format("")).write_text(text)
+    monkeypatch.chdir(checkout)
+
+    def find(before: str) -> Registries:
+        return found(host, which, None, **{key: value.format(before) for key, value in environ.items()})
+
+    assert hosts(find(f"{checkout}/")) == {"10.0.0.5:8080": True}
+    assert find("").source == "the public registry"
+
+
+def test_s217_an_empty_home_is_not_the_current_directory(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (host / ".npmrc").write_text("registry=http://10.0.0.5:8080\n")
+    monkeypatch.chdir(host)
+    assert found(host, "node", HOME=str(host)).source != "the public registry"
+    assert found(host, "node", HOME="").source == "the public registry"
+
+
+def test_s217_certificates_of_the_current_directory_are_not_trusted(host: Path) -> None:
+    """Control: those of a whole path, and of our own setting."""
+    for which, variable in (("python", "PIP_CERT"), ("node", "npm_config_cafile"), ("rust", "CARGO_HTTP_CAINFO")):
+        assert found(host, which, None, **{variable: "/ca.pem"}).ca_file == "/ca.pem"
+        assert found(host, which, None, **{variable: "ca.pem"}).ca_file == ""
+    assert found(host, settings=RegistrySettings(ca_file="/own.pem"), PIP_CERT="ca.pem").ca_file == "/own.pem"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:hunter2#x@host/simple", "https://user:hunter2?x@host/simple", "https://user:hunter2/x@host/simple",
+        "https://user:hunter2@ho\u2100st/simple", "https://user:hunter2[@host/simple", "https://user:1#hunter2@host/",
+        "https://user:1?hunter2@host/", "https://user:hunter2@host:99999/", f"https://user:hunter2@{'a' * 70}/",
+    ],
+)  # fmt: skip
+def test_no_part_of_a_password_is_shown_or_used(host: Path, url: str) -> None:
+    with pytest.raises(UnusableRegistry) as raised:
+        found(host, PIP_INDEX_URL=url)
+    assert "hunter2" not in f"{raised.value.brief}{raised.value.details}{raised.value.hint}"
+    assert raised.value.__suppress_context__

@@ -121,6 +121,19 @@ def test_a_layer_that_is_used_is_not_removed(store: LayerStore) -> None:
         pass
 
 
+def test_a_layer_that_another_process_removed_meanwhile_is_removed(store: LayerStore) -> None:
+    """One that was built anew under the same key stays."""
+    layer = publish(store)
+    remove_layer(store, layer)
+    remove_layer(store, layer)
+    again = publish(store, folder="again")
+    remove_layer(store, layer)
+    lock = store.tree(again).with_name(f"{layer.folder}.lock")
+    lock.touch()  # it was opened before the other process removed it
+    remove_layer(store, layer)
+    assert store.find(KEY) == again
+
+
 def test_who_used_a_layer_is_kept_until_it_is_removed(store: LayerStore) -> None:
     layer = publish(store)
     assert store.list_users(KEY) == {}

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from sandbox.engine.create_options import is_protected_variable
 from sandbox.models import SuggestedPart, SuggestionKind
+from sandbox.profiles import Profile
+from sandbox.profiles.suggested_checks import add_suggested_parts
 from sandbox.suggestions import draft
 from sandbox.suggestions.draft import MAX_SCRIPT_CHARS
 from sandbox.suggestions.reading import MAX_BYTES, Suggestions, read_suggestions
@@ -270,3 +272,43 @@ def test_s188_a_script_that_each_job_repeats_is_read_a_few_times_only(monkeypatc
         read_scripts.clear()
         read(".gitlab-ci.yml", f"default: {{before_script: [{'a' * length}]}}\n{jobs}")
         assert len(read_scripts) == times
+
+
+MAKE_TEST = b"jobs: {test: {steps: [{run: make test}, {run: make more}]}}\n"
+GITLAB = b"test: {script: [make test]}\n"
+WORKFLOWS = ".github/workflows/"
+LONG = f"{WORKFLOWS}continuous-integration-on-linux-x86-"
+
+
+@pytest.mark.parametrize(
+    ("files", "plain"),
+    [
+        ({f"{WORKFLOWS}ci.yml": MAKE_TEST, f"{WORKFLOWS}ci.yaml": MAKE_TEST}, f"{WORKFLOWS}ci.yml"),
+        ({f"{WORKFLOWS}gitlab.yml": MAKE_TEST, ".gitlab-ci.yml": GITLAB}, ".gitlab-ci.yml"),
+        ({f"{LONG}32.yml": MAKE_TEST, f"{LONG}64.yml": MAKE_TEST}, f"{LONG}32.yml"),
+    ],
+    ids=["yaml", "gitlab", "long"],
+)
+def test_checks_of_two_files_have_different_ids_and_one_keeps_its_own(files: dict[str, bytes], plain: str) -> None:
+    found = read_suggestions(files, is_protected_variable)
+    assert [part.path for part in found.parts] == sorted(files)
+    (alone,) = read_suggestions({plain: files[plain]}, is_protected_variable).parts
+    assert alone in found.parts, "one more file changes neither ids nor hash"
+    (other,) = (part for part in found.parts if part.path != plain)
+    assert [check.requires for check in other.checks] in ([()], [(), (other.checks[0].id,)])
+    profile = Profile(name="generic", label="label", image="image")
+    assert len(add_suggested_parts(profile, found.parts).checks) == sum(len(part.checks) for part in found.parts)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (f"{LONG}64-and-more.yml", "jobs: {lint: {steps: [{run: make a}]}, test: {steps: [{run: make b}]}}"),
+        (".gitlab-ci.yml", "äö: {script: [make a]}\nöä: {script: [make b]}\n"),
+    ],
+    ids=["long", "letters"],
+)
+def test_jobs_whose_names_give_the_same_id_do_not_require_each_other(path: str, text: str) -> None:
+    checks = part(read(path, text), SuggestionKind.CHECKS).checks
+    assert [check.requires for check in checks] == [(), ()]
+    assert checks[0].id != checks[1].id
