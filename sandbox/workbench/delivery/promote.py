@@ -7,15 +7,12 @@ switched back by the controller that waits, or after its death by the next one (
 from __future__ import annotations
 
 import hashlib
-import logging
-import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sandbox.checks.host_libraries import find_missing
-from sandbox.errors import ErrorCode, SandboxError, describe_briefly
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Verdict
 from sandbox.models.checks import ReleaseRule
@@ -28,15 +25,12 @@ from sandbox.text import format_utc
 from sandbox.workbench.checks.launch_candidate import CandidateSource, find_source
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import bind_launch
+from sandbox.workbench.controller import release_watch
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, join_state, require_approved_state
 
-LOOK_S = 0.25
-RETRY_S = 2.0
-"""After a failure that is not another process."""
 _CHUNK = 1 << 20
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -138,8 +132,8 @@ def promote(
                 return releases.state
             releases.promote(name, datetime.now(UTC) + timedelta(seconds=found.rule.confirm_s))
     if wait_s is not None:
-        _watch(services, repo_id)
-    return wait_for_confirmation(services, repo_id, wait_s, cancelled)
+        release_watch.watch_release(services, repo_id)
+    return release_watch.wait_for_confirmation(services, repo_id, wait_s, cancelled)
 
 
 def _require_ready(
@@ -217,63 +211,11 @@ def _read_chunks(path: Path, seen: Callable[[bytes], None]) -> Iterator[bytes]:
             yield chunk
 
 
-def wait_for_confirmation(
-    services: Services, repo_id: str, wait_s: float | None = None, cancelled: Callable[[], bool] = lambda: False
-) -> ReleaseState:
-    """The state once no release is pending, or after `wait_s` seconds."""
-    ends_at = None if wait_s is None else time.monotonic() + wait_s
-    while True:
-        is_last = cancelled() or (ends_at is not None and time.monotonic() >= ends_at)
-        try:
-            state = _settle(services, repo_id)
-        except SandboxError as error:
-            if is_last or error.code is not ErrorCode.CONFLICT:  # another process changes them: look again
-                raise
-        else:
-            if state.pending is None or is_last:
-                return state
-        time.sleep(LOOK_S)
-
-
 def wait_release(
     services: Services, owner_id: str, wait_s: float | None, cancelled: Callable[[], bool]
 ) -> ReleaseState:
-    """As `wait_for_confirmation`, of a repository or of a task's."""
-    return wait_for_confirmation(services, _repo_of(services, owner_id), wait_s, cancelled)
-
-
-def _watch(services: Services, repo_id: str) -> None:
-    """Settle in time, whatever the caller does. A controller that is killed meanwhile leaves it to the next one."""
-    thread = threading.Thread(
-        target=_wait_until_settled, args=(services, repo_id), name=f"release-{repo_id}", daemon=True
-    )
-    thread.start()
-
-
-def _wait_until_settled(services: Services, repo_id: str) -> None:
-    """No failure ends it, for no release would be switched back after it; only the end of the home does."""
-    before = ""
-    while True:
-        try:
-            if _is_gone(services.home.root):
-                return
-            wait_for_confirmation(services, repo_id)
-            return
-        except Exception as error:  # noqa: BLE001 - the edge of a thread: a full disk, a lock, a link; it tries again
-            text = describe_briefly(error)
-            if text != before:
-                _log.warning("the release of %s that waits cannot be settled: %s", repo_id, text)
-            before = text
-            time.sleep(RETRY_S)
-
-
-def _is_gone(folder: Path) -> bool:
-    """Raises: OSError if that cannot be seen; of `is_dir` it depends on the version of Python what it answers then."""
-    try:
-        folder.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    return False
+    """As `release_watch.wait_for_confirmation`, of a repository or of a task's."""
+    return release_watch.wait_for_confirmation(services, _repo_of(services, owner_id), wait_s, cancelled)
 
 
 def confirm(services: Services, owner_id: str) -> ReleaseState:
@@ -306,13 +248,7 @@ def roll_back(services: Services, owner_id: str) -> ReleaseState:
 
 def read_releases(services: Services, owner_id: str) -> ReleaseState:
     """What is in use, what was before, and the history."""
-    return _settle(services, _repo_of(services, owner_id))
-
-
-def _settle(services: Services, repo_id: str) -> ReleaseState:
-    with open_releases(services.home, repo_id) as releases:
-        releases.settle()
-        return releases.state
+    return release_watch.settle_release(services, _repo_of(services, owner_id))
 
 
 def _repo_of(services: Services, owner_id: str) -> str:

@@ -23,6 +23,7 @@ from sandbox.models.releases import ReleaseManifest
 from sandbox.store.candidates import FILES, find_candidate, save_candidate, staged_candidate
 from sandbox.store.home import Home
 from sandbox.store.release_folder import Releases, open_releases, staged_release
+from sandbox.workbench.controller import release_watch
 from sandbox.workbench.delivery import promote
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -95,7 +96,7 @@ def application(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         def find_source(_services: object, owner: str) -> SimpleNamespace:
             return SimpleNamespace(owner=owner, repo_id=desk.repo_id, commit=made.head, tree=tree, profile=profile)
 
-        monkeypatch.setattr(promote, "_watch", lambda *_: None)  # it would outlive the test
+        monkeypatch.setattr(release_watch, "watch_release", lambda *_: None)  # it would outlive the test
         monkeypatch.setattr(promote, "find_source", find_source)
         monkeypatch.setattr(promote, "_find_passed", lambda *_: find_candidate(Home(desk.home), desk.repo_id, KEY))
         yield made
@@ -248,9 +249,9 @@ class Flaky:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path, *failures: Exception) -> None:
         self.home, self.failures = home, list(failures)
-        monkeypatch.setattr(promote, "open_releases", self._open)
-        monkeypatch.setattr(promote, "LOOK_S", 0.01)
-        monkeypatch.setattr(promote, "RETRY_S", 0.01)
+        monkeypatch.setattr(release_watch, "open_releases", self._open)
+        monkeypatch.setattr(release_watch, "LOOK_S", 0.01)
+        monkeypatch.setattr(release_watch, "RETRY_S", 0.01)
 
     @contextmanager
     def _open(self, home: Home, repo_id: str) -> Iterator[Releases]:
@@ -263,7 +264,7 @@ class Flaky:
 BUSY = SandboxError(ErrorCode.CONFLICT, "Another operation is still running")
 LINK = SandboxError(ErrorCode.UNSAFE_PATH, "no directory")
 FULL = OSError(28, "No space left on device")
-WATCH = promote._watch
+WATCH = release_watch.watch_release
 
 
 def test_no_failure_ends_the_watch_over_a_release(
@@ -292,7 +293,7 @@ def test_no_failure_ends_the_watch_over_a_release(
 def test_the_watch_over_a_release_ends_with_its_home(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     services = SimpleNamespace(home=SimpleNamespace(root=application.desk.home / "gone"))
     Flaky(monkeypatch, application.desk.home / "gone", *[LINK] * 1000)
-    promote._wait_until_settled(services, "r")  # type: ignore[arg-type]  # what it uses
+    release_watch._wait_until_settled(services, "r")  # type: ignore[arg-type]  # what it uses
 
 
 def test_a_home_that_cannot_be_looked_at_ends_no_watch(
@@ -313,7 +314,7 @@ def test_a_home_that_cannot_be_looked_at_ends_no_watch(
 
     root = Root()
     Flaky(monkeypatch, root, LINK)  # type: ignore[arg-type]  # what it uses
-    promote._wait_until_settled(SimpleNamespace(home=SimpleNamespace(root=root)), "r")  # type: ignore[arg-type]
+    release_watch._wait_until_settled(SimpleNamespace(home=SimpleNamespace(root=root)), "r")  # type: ignore[arg-type]
     assert answers == []
     assert "Stale file handle" in caplog.text
 
@@ -322,10 +323,10 @@ def test_a_lock_that_is_held_for_long_ends_no_wait(application: Application, mon
     """Control: at the end of the wait it is named, and another failure at once."""
     services, repo_id = application.desk.workbench._services, application.desk.repo_id
     Flaky(monkeypatch, application.desk.home, BUSY, BUSY)
-    assert promote.wait_for_confirmation(services, repo_id).pending is None
+    assert release_watch.wait_for_confirmation(services, repo_id).pending is None
     Flaky(monkeypatch, application.desk.home, BUSY)
     with refused(ErrorCode.CONFLICT):
-        promote.wait_for_confirmation(services, repo_id, 0)
+        release_watch.wait_for_confirmation(services, repo_id, 0)
     Flaky(monkeypatch, application.desk.home, LINK)
     with refused(ErrorCode.UNSAFE_PATH):
-        promote.wait_for_confirmation(services, repo_id)
+        release_watch.wait_for_confirmation(services, repo_id)
