@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.models.releases import ReleaseState
-from sandbox.store.release_folder import open_releases
+from sandbox.store.release_folder import list_unsettled, open_releases
 from sandbox.workbench.controller.services import Services
 
 LOOK_S = 0.25
@@ -48,12 +48,34 @@ def wait_for_confirmation(
         time.sleep(LOOK_S)
 
 
+def take_over_releases(services: Services) -> None:
+    """Settle what is overdue, and watch what still has time. Does not raise: what cannot be settled is left to `gc`.
+
+    A living promoter waits as well; each settles under the lock, so the second one finds it done.
+    """
+    for found in list_unsettled(services.home):
+        if not found.is_due:
+            watch_release(services, found.repo_id)
+            continue
+        try:
+            settle_release(services, found.repo_id)
+        except (SandboxError, OSError) as error:
+            _log.info("the release of %s that waits was kept for now: %s", found.repo_id, describe_briefly(error))
+
+
+class _Watch(threading.Thread):
+    """Waits for one release. `place`: the directory of the releases."""
+
+    def __init__(self, services: Services, repo_id: str) -> None:
+        super().__init__(target=_wait_until_settled, args=(services, repo_id), name=f"release-{repo_id}", daemon=True)
+        self.place = services.home.releases(repo_id)
+
+
 def watch_release(services: Services, repo_id: str) -> None:
     """Settle in time, whatever the caller does. A controller that is killed meanwhile leaves it to the next one."""
-    thread = threading.Thread(
-        target=_wait_until_settled, args=(services, repo_id), name=f"release-{repo_id}", daemon=True
-    )
-    thread.start()
+    place = services.home.releases(repo_id)
+    if not any(isinstance(other, _Watch) and other.place == place for other in threading.enumerate()):
+        _Watch(services, repo_id).start()
 
 
 def _wait_until_settled(services: Services, repo_id: str) -> None:
