@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,3 +89,62 @@ def test_the_gate_asks_for_a_candidate_and_a_release_for_libraries_that_the_host
         workbench.promote(task.id)
     assert lacking.value.data == {"missing": [ABSENT.decode()]}
     assert workbench.releases(repository.id).current == ""
+
+
+class Shell:
+    """A person at the command line: each command is a process of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.environ = {**os.environ, "PYTHONPATH": str(Path.cwd()), "SANDBOX_HOME": str(home)}
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-m", "sandbox", *arguments, "--json"]
+        return subprocess.Popen(argv, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run(self, *arguments: str) -> Any:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == 0, err.decode()
+        return json.loads(out)
+
+    def promote_and_kill(self, repo_id: str, current: Path, confirm_s: float) -> None:
+        """`sandbox promote` ends by `kill -9` while it waits; then the deadline passes."""
+        with self.start("promote", repo_id) as process:
+            wait_until(current.is_symlink)
+            until = time.monotonic() + confirm_s
+            process.kill()
+            assert process.wait(60) == -signal.SIGKILL
+        wait_until(lambda: time.monotonic() > until + 0.5)
+        assert current.is_symlink(), "the control: nobody switched it back"
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    ends_at = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < ends_at
+        time.sleep(0.05)
+
+
+def test_a_killed_promote_is_switched_back_by_gc_and_by_the_next_command(tmp_path: Path, base_image: str) -> None:
+    upstream = initialised(tmp_path / "upstream")
+    upstream.write("program", b"#!/bin/sh\n", executable=True)
+    upstream.commit()
+    home = tmp_path / "home"
+    (home / "profiles").mkdir(parents=True)
+    (home / "profiles" / "bench.toml").write_text(f"{PROFILE}confirm_s = 3\n")
+    shell = Shell(home)
+    repo_id = shell.run("repo", "clone", str(upstream.root))["repository"]["id"]
+    assert shell.run("candidate", repo_id)["verified"]
+    current = home / "releases" / repo_id / "current"
+
+    shell.promote_and_kill(repo_id, current, 3)
+    leftovers = {left["kind"]: left for left in shell.run("gc")["leftovers"]}
+    assert leftovers["release"]["action"] == "restored", leftovers
+    assert not current.exists()
+
+    shell.promote_and_kill(repo_id, current, 3)
+    shell.run("task", "create", repo_id)
+    assert not current.exists()
+    events = [entry["event"] for entry in shell.run("promote", "--history", repo_id)["history"]]
+    assert events == ["promoted", "switched_back"] * 2
+    unmount_below(tmp_path)
