@@ -131,10 +131,23 @@ def verdict_text(run: CheckRun) -> str:
     return f"{verdict} ({found})" if (found := likely_cause(run)) else verdict
 
 
-def note_uncommitted(found: Verification) -> None:
-    """Say on stderr that changes of the task are not in what was verified."""
-    if found.uncommitted:
-        note(f"{found.uncommitted} uncommitted change(s) of the task are not verified: commit them and verify again.")
+def note_uncommitted(count: int | None, what: str = "not verified: commit them and verify again") -> None:
+    """Say on stderr that changes of the task are not in what was looked at, and what to do."""
+    if count:
+        note(f"{count} uncommitted change(s) of the task are {what}.")
+
+
+NOT_LAUNCHED = "not part of the candidate: commit them and launch it again"
+"""What `note_uncommitted` says of a candidate."""
+
+
+def show_candidate(result: Verification, owner_id: str | None) -> None:
+    """Print the runs of a candidate, with the launch and its phases, and whether it passed. Tests that it did not run
+    are not said to have passed.
+    """
+    show_runs(result.runs, owner_id)
+    word = click.style("passed", fg="green", bold=True) if result.verified else click.style("did not pass", fg="red")
+    click.echo(f"candidate {word}{qualify(result.runs)}: tree {result.tree}")
 
 
 def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:

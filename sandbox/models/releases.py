@@ -73,7 +73,7 @@ class PendingConfirmation(Model):
 class ReleaseState(Model):
     """The releases of a repository. `current`, `previous`: their names, '' for none; `folder`: where they are, with a
     link `current` that always leads to a whole release. `confirm`: creating this file confirms the pending one.
-    `history`: oldest first.
+    `history`: oldest first. `uncommitted`: of a promotion of a task, how many changes it had beside the commit then.
     """
 
     repo_id: RepoId
@@ -83,3 +83,4 @@ class ReleaseState(Model):
     pending: PendingConfirmation | None = None
     confirm: HostPath | None = None
     history: tuple[ReleaseEntry, ...] = ()
+    uncommitted: int | None = None

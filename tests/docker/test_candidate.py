@@ -81,7 +81,9 @@ def test_the_gate_asks_for_a_candidate_and_a_release_for_libraries_that_the_host
     assert (closed.value.hint, "'launch'" in closed.value.brief) == (f"sandbox candidate {task.id}", True)
     with refused(ErrorCode.GATE_CLOSED):
         workbench.promote(task.id)
+    workbench.write_file(task.id, "program", b"broken", workbench.read_file(task.id, "program").sha256)
     found = workbench.candidate(task.id)
+    assert found.uncommitted == 1, "it is of the last commit"
     assert [run.verdict for run in found.runs] == [Verdict.PASSED] * 2, found.runs[-1].phases
     assert workbench.push(task.id).commit == commit == upstream.oid(task.branch)
 
@@ -98,14 +100,18 @@ class Shell:
         self.environ = {**os.environ, "PYTHONPATH": str(Path.cwd()), "SANDBOX_HOME": str(home)}
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-m", "sandbox", *arguments, "--json"]
+        argv = [sys.executable, "-m", "sandbox", *arguments]
         return subprocess.Popen(argv, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, *arguments: str) -> Any:
+        return json.loads(self.read(*arguments, "--json")[0])
+
+    def read(self, *arguments: str) -> tuple[str, str]:
+        """What a person reads: standard output and standard error."""
         process = self.start(*arguments)
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, err.decode()
-        return json.loads(out)
+        return out.decode(), err.decode()
 
     def promote_and_kill(self, repo_id: str, current: Path, confirm_s: float) -> None:
         """`sandbox promote` ends by `kill -9` while it waits; then the deadline passes."""
@@ -125,17 +131,23 @@ def wait_until(reached: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_killed_promote_is_switched_back_by_gc_and_by_the_next_command(tmp_path: Path, base_image: str) -> None:
-    upstream = initialised(tmp_path / "upstream")
-    upstream.write("program", b"#!/bin/sh\n", executable=True)
-    upstream.commit()
+@pytest.fixture
+def shell(tmp_path: Path, base_image: str) -> Iterator[Shell]:
+    """A home with the profile, in which a script can be promoted."""
     home = tmp_path / "home"
     (home / "profiles").mkdir(parents=True)
     (home / "profiles" / "bench.toml").write_text(f"{PROFILE}confirm_s = 3\n")
-    shell = Shell(home)
-    repo_id = shell.run("repo", "clone", str(upstream.root))["repository"]["id"]
+    upstream = initialised(tmp_path / "upstream")
+    upstream.write("program", b"#!/bin/sh\n", executable=True)
+    upstream.commit()
+    yield Shell(home)
+    unmount_below(tmp_path)
+
+
+def test_a_killed_promote_is_switched_back_by_gc_and_by_the_next_command(shell: Shell, tmp_path: Path) -> None:
+    repo_id = shell.run("repo", "clone", str(tmp_path / "upstream"))["repository"]["id"]
     assert shell.run("candidate", repo_id)["verified"]
-    current = home / "releases" / repo_id / "current"
+    current = tmp_path / "home" / "releases" / repo_id / "current"
 
     shell.promote_and_kill(repo_id, current, 3)
     leftovers = {left["kind"]: left for left in shell.run("gc")["leftovers"]}
@@ -147,4 +159,21 @@ def test_a_killed_promote_is_switched_back_by_gc_and_by_the_next_command(tmp_pat
     assert not current.exists()
     events = [entry["event"] for entry in shell.run("promote", "--history", repo_id)["history"]]
     assert events == ["promoted", "switched_back"] * 2
-    unmount_below(tmp_path)
+
+
+def test_a_candidate_and_a_promotion_say_which_edits_they_leave_out(shell: Shell, tmp_path: Path) -> None:
+    """And a candidate is not called verified: its tests did not run."""
+    repo_id = shell.run("repo", "clone", str(tmp_path / "upstream"))["repository"]["id"]
+    task = shell.run("task", "create", repo_id)["task"]
+    task_id, program = task["id"], Path(task["worktree_path"]) / "program"
+    out, err = shell.read("candidate", task_id)
+    assert ("candidate passed" in out, "uncommitted" in err) == (True, False), "the control"
+    program.write_bytes(b"broken")
+    out, err = shell.read("candidate", task_id)
+    assert "1 uncommitted change(s) of the task are not part of the candidate" in err
+    run_id = shell.run("candidate", task_id, "--detach")["run_id"]
+    out, err = shell.read("check", "wait", run_id)
+    assert "1 uncommitted change(s) of the task are not part of the candidate" in err
+    assert ("candidate passed" in out, "verified" in out) == (True, False)
+    out, err = shell.read("promote", task_id, "--no-wait")
+    assert "1 uncommitted change(s) of the task are not part of the release" in err

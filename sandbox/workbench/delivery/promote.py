@@ -29,6 +29,7 @@ from sandbox.workbench.controller import release_watch
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, join_state, require_approved_state
+from sandbox.workbench.tasks.status import count_uncommitted
 
 _CHUNK = 1 << 20
 
@@ -113,6 +114,14 @@ def promote(
     another release in use, and while another promotion waits for its confirmation; `unsafe_path`, `quota_exceeded`,
     `internal` for changed artifacts.
     """
+    uncommitted = _count_uncommitted(services, owner_id)
+    state = _promote(services, owner_id, expected_commit, watched=wait_s is not None)
+    if state.pending is not None:
+        state = release_watch.wait_for_confirmation(services, state.repo_id, wait_s, cancelled)
+    return state.model_copy(update={"uncommitted": uncommitted})
+
+
+def _promote(services: Services, owner_id: str, expected_commit: str | None, *, watched: bool) -> ReleaseState:
     found = find_promotable(services, owner_id)
     manifest = found.manifest
     if expected_commit is not None and found.commit != expected_commit.partition(" ")[0]:
@@ -131,9 +140,14 @@ def promote(
             if name == releases.state.current:
                 return releases.state
             releases.promote(name, datetime.now(UTC) + timedelta(seconds=found.rule.confirm_s))
-    if wait_s is not None:
+        state = releases.state
+    if watched:
         release_watch.watch_release(services, repo_id)
-    return release_watch.wait_for_confirmation(services, repo_id, wait_s, cancelled)
+    return state
+
+
+def _count_uncommitted(services: Services, owner_id: str) -> int | None:
+    return count_uncommitted(services, find_task(services.home, owner_id)) if owner_id.startswith("task-") else None
 
 
 def _require_ready(

@@ -119,6 +119,15 @@ def test_s191_an_approved_promotion_installs_no_files_of_another_run(application
     assert application.installed == OTHER, "the control: a promotion that is bound to nothing takes what is kept"
 
 
+def test_a_promotion_says_how_many_changes_it_leaves_out(application: Application) -> None:
+    application.keep(GOOD)
+    desk = application.desk
+    desk.write("f", b"not committed\n")
+    assert desk.workbench.promote(desk.task.id, 0).uncommitted == 1
+    application.confirm()
+    assert desk.workbench.releases(desk.task.id).uncommitted is None, "only a promotion looks"
+
+
 def test_s191_what_was_approved_is_installed(application: Application) -> None:
     application.keep(GOOD)
     _, state = application.approve()
