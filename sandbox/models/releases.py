@@ -23,6 +23,7 @@ class ReleaseManifest(Model):
 
     `libraries`: shared libraries that its programs name and that are not part of it; `interpreters`: what starts its
     programs, such as the dynamic linker; `machines`: of its programs, as ELF numbers: class, byte order, architecture.
+    `artifacts`: what `[promote]` asked for then, of which `files` are the files; empty in manifests of older versions.
     `problem`: why the artifacts cannot be a release; '' if they can.
     """
 
@@ -33,6 +34,7 @@ class ReleaseManifest(Model):
     image_digest: str
     run_id: str
     created_at: datetime
+    artifacts: tuple[str, ...] = ()
     files: tuple[ReleaseFile, ...] = ()
     libraries: tuple[str, ...] = ()
     interpreters: tuple[str, ...] = ()

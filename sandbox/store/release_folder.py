@@ -111,7 +111,7 @@ class Releases:
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"Another release of tree {name[:12]} is in use",
-                details="It was built with another image, policy or launch definition, or its build gave other files.",
+                details="It was built with another image, policy or launch definition, or its build or [promote] gave other files.",
                 hint="Commit a change, or roll back first.",
             )
         if target.exists():

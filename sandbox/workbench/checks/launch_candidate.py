@@ -140,6 +140,7 @@ def _take_artifacts(
                     "image_digest": binding.image_digest,
                     "run_id": run.run_id,
                     "created_at": datetime.now(UTC),
+                    "artifacts": rule.artifacts,
                     **found,
                 }
             )

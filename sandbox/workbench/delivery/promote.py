@@ -32,6 +32,7 @@ from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, jo
 from sandbox.workbench.tasks.status import count_uncommitted
 
 _CHUNK = 1 << 20
+_SHOWN_CHARS = 300
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def find_promotable(services: Services, owner_id: str) -> Promotable:
     """The candidate of the last commit, if it may become a release on this host.
 
     Raises: as `find_source` and `bind_launch`; `invalid_input` for a profile without `[promote]`; `gate_closed`
-    without a candidate that passed, or without its artifacts; `policy_violation` for what this host cannot run.
+    without a candidate that passed, or without the artifacts that are asked for; `policy_violation` for what this host
+    cannot run.
     """
     source = find_source(services, owner_id)
     rule = source.profile.release
@@ -61,6 +63,13 @@ def find_promotable(services: Services, owner_id: str) -> Promotable:
             hint="Give it a table [promote]: docs/applications.md shows one.",
         )
     files, manifest = _find_passed(services, source)
+    if manifest.artifacts != rule.artifacts:
+        raise SandboxError(
+            ErrorCode.GATE_CLOSED,
+            f"The candidate of tree {source.tree[:12]} has the artifacts of an earlier [promote] of the profile",
+            details=f"kept: {_list_artifacts(manifest.artifacts)}\nasked for now: {_list_artifacts(rule.artifacts)}",
+            hint=f"sandbox candidate {source.owner} --no-cache",
+        )
     if manifest.problem:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
@@ -76,6 +85,10 @@ def find_promotable(services: Services, owner_id: str) -> Promotable:
             data={"missing": list(missing)},
         )
     return Promotable(source.commit, rule, files, manifest)
+
+
+def _list_artifacts(artifacts: tuple[str, ...]) -> str:
+    return ", ".join(map(ascii, artifacts))[:_SHOWN_CHARS] or "not known"
 
 
 def _find_passed(services: Services, source: CandidateSource) -> tuple[Path, ReleaseManifest]:

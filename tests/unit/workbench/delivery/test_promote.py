@@ -39,6 +39,7 @@ class Application:
 
     desk: Desk
     tree: str
+    profile: SimpleNamespace
 
     def keep(self, content: bytes, run: str = "run-1") -> None:
         """What a candidate that passed leaves: the key says nothing of its files."""
@@ -49,7 +50,7 @@ class Application:
             manifest = ReleaseManifest.model_validate(
                 {
                     "repo_id": repo_id, "tree": self.tree, "commit": self.head, "key": KEY, "image_digest": "",
-                    "run_id": run, "created_at": datetime.now(UTC),
+                    "run_id": run, "created_at": datetime.now(UTC), "artifacts": ["app"],
                     "files": [{"path": "app", "size": len(content), "sha256": digest, "executable": True}],
                 }
             )  # fmt: skip
@@ -90,8 +91,8 @@ def application(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with desk.workbench:
         desk.write("f", b"changed\n")
         tree = desk.workbench.commit(desk.task.id, "m").tree
-        made = Application(desk, tree)
         profile = SimpleNamespace(release=ReleaseRule(artifacts=("app",), confirm_s=3600), full_name="p")
+        made = Application(desk, tree, profile)
 
         def find_source(_services: object, owner: str) -> SimpleNamespace:
             return SimpleNamespace(owner=owner, repo_id=desk.repo_id, commit=made.head, tree=tree, profile=profile)
@@ -126,6 +127,22 @@ def test_a_promotion_says_how_many_changes_it_leaves_out(application: Applicatio
     assert desk.workbench.promote(desk.task.id, 0).uncommitted == 1
     application.confirm()
     assert desk.workbench.releases(desk.task.id).uncommitted is None, "only a promotion looks"
+
+
+def test_a_release_has_the_artifacts_that_the_profile_asks_for_now(application: Application) -> None:
+    """The verdict does not depend on them, so the candidate answers from its cache, with the files of before."""
+    application.keep(GOOD)
+    application.promote(None)
+    application.confirm()
+    for artifacts in (("app", "assets"), ("app", "app")):
+        application.profile.release = ReleaseRule(artifacts=artifacts, confirm_s=3600)
+        with refused(ErrorCode.GATE_CLOSED) as caught:
+            application.promote(None)
+        assert "[promote]" in caught.value.brief
+        assert caught.value.hint == f"sandbox candidate {application.desk.task.id} --no-cache"
+    application.profile.release = ReleaseRule(artifacts=("app",), confirm_s=1)
+    application.promote(None)
+    assert application.installed == GOOD, "the control: how long a confirmation may take is no part of a release"
 
 
 def test_s191_what_was_approved_is_installed(application: Application) -> None:
@@ -170,7 +187,7 @@ def test_s191_a_release_of_another_build_of_the_tree_is_not_put_in_use_for_it(ap
     application.keep(GOOD, "run-3")
     with refused(ErrorCode.CONFLICT) as caught:
         application.promote(None)
-    assert "its build gave other files" in caught.value.details
+    assert "gave other files" in caught.value.details
     assert application.installed == OTHER
 
 
