@@ -86,14 +86,30 @@ def _promote(invocation: Invocation, workbench: Workbench, owner_id: str, *, wai
         note_uncommitted(state.uncommitted, "not part of the release: commit them, and launch a candidate of them")
     if state.pending is None or not wait:
         return state
-    _announce(state)
-    return workbench.wait_release(owner_id).model_copy(update={"uncommitted": state.uncommitted})
+    try:
+        _announce(state)
+        return workbench.wait_release(owner_id).model_copy(update={"uncommitted": state.uncommitted})
+    except KeyboardInterrupt:
+        _say_what_stays(invocation, state)
+        raise
 
 
 def _announce(state: ReleaseState) -> None:
     if state.pending is not None:
         note(f"in use: {state.folder}/current; confirm until {format_local(state.pending.until)} with the file")
         note(f"  {state.confirm}")
+
+
+def _say_what_stays(invocation: Invocation, state: ReleaseState) -> None:
+    """After an interrupt, which ends the command and not the promotion."""
+    if state.pending is not None:
+        until = format_local(state.pending.until)
+        note(
+            f"Release {state.pending.release[:12]} stays in use and is not confirmed. From {until} on, `sandbox gc` and"
+        )
+        note("the next command that changes something switch it back; no process of this command waits for that.")
+        for action in ("confirm", "rollback"):
+            note(invocation.add_home(f"sandbox promote --{action} {state.repo_id}"))
 
 
 def _show_releases(state: ReleaseState, *, history: bool) -> None:

@@ -136,7 +136,8 @@ GUEST_ENDED = "its guest ended"
 
 class PhaseRun(SparseModel):
     """One phase of a launch. `name`: of a probe. `why`: why it did not pass. `output`: the begin of what a command
-    printed, if it did not pass followed by that of its errors; guest text. `artifact`: path of the file that it left, on the host; `artifact_sha256`: of its content.
+    printed, if it did not pass followed by that of its errors; guest text. `artifact`: path of the file that it left,
+    on the host; `artifact_sha256`: of its content.
     """
 
     phase: LaunchPhase

@@ -365,7 +365,9 @@ def _load_profile(path: Path, workspace: PurePosixPath, known: Mapping[str, Prof
         document = _parse(text)
         return _build_profile(path.stem, document, known) if "extends" in document else _build_whole(path.stem, text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        return _build_broken_profile(path, _read_what_is_left(path), describe_errors(error, Profile), known.get(path.stem))
+        return _build_broken_profile(
+            path, _read_what_is_left(path), describe_errors(error, Profile), known.get(path.stem)
+        )
     except (OSError, ValidationError) as error:
         return _build_broken_profile(path, document, describe_errors(error, Profile), known.get(path.stem))
     except ValueError as error:

@@ -111,7 +111,8 @@ class Releases:
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"Another release of tree {name[:12]} is in use",
-                details="It was built with another image, policy or launch definition, or its build or [promote] gave other files.",
+                details="It was built with another image, policy or launch definition, or its build or "
+                "[promote] gave other files.",
                 hint="Commit a change, or roll back first.",
             )
         if target.exists():
@@ -277,20 +278,23 @@ def _remove_leftovers(home: Home, repo_id: str) -> None:
 
 @dataclass(frozen=True)
 class UnsettledRelease:
-    """A release that waits for its confirmation, perhaps without a controller that waits for it. `is_due`: it is overdue, a kill may have interrupted its switch, or its
-    state cannot be read. `is_confirmed`: its launcher created the file for that.
+    """A release that waits for its confirmation, perhaps without a controller that waits for it. `is_due`: it is
+    overdue, a kill may have interrupted its switch, or its state cannot be read.
     """
 
     repo_id: str
     is_due: bool
-    is_confirmed: bool = False
 
 
 def list_unsettled(home: Home) -> list[UnsettledRelease]:
     """As of now, without any lock, for each command asks this: look again under `open_releases`."""
+    return [found for name in list_release_owners(home) if (found := _find_unsettled(home, name))]
+
+
+def list_release_owners(home: Home) -> tuple[str, ...]:
+    """The repositories with releases."""
     folder = home.releases("x").parent
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    return [found for name in names if (found := _find_unsettled(home, name))]
+    return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir())) if folder.is_dir() else ()
 
 
 def _find_unsettled(home: Home, repo_id: str) -> UnsettledRelease | None:
@@ -303,8 +307,13 @@ def _find_unsettled(home: Home, repo_id: str) -> UnsettledRelease | None:
     pending = state.pending
     if pending is None:
         return UnsettledRelease(repo_id, is_due=True) if state.switch else None
-    is_due = state.switch is not None or datetime.now(UTC) >= pending.until
-    return UnsettledRelease(repo_id, is_due, os.path.lexists(folder / _CONFIRM / pending.release))
+    return UnsettledRelease(repo_id, is_due=state.switch is not None or datetime.now(UTC) >= pending.until)
+
+
+def find_releases(home: Home, repo_id: str) -> Path | None:
+    """The directory of a repository's releases; None if none was ever put in use."""
+    folder = home.releases(repo_id)
+    return folder if (folder / _STATE).exists() else None
 
 
 def write_release_file(root: Path, path: str, chunks: Iterable[bytes], *, executable: bool) -> None:

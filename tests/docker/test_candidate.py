@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -106,11 +107,11 @@ class Shell:
     def run(self, *arguments: str) -> Any:
         return json.loads(self.read(*arguments, "--json")[0])
 
-    def read(self, *arguments: str) -> tuple[str, str]:
+    def read(self, *arguments: str, code: int = 0) -> tuple[str, str]:
         """What a person reads: standard output and standard error."""
         process = self.start(*arguments)
         out, err = process.communicate(timeout=240)
-        assert process.returncode == 0, err.decode()
+        assert process.returncode == code, err.decode()
         return out.decode(), err.decode()
 
     def promote_and_kill(self, repo_id: str, current: Path, confirm_s: float) -> None:
@@ -177,3 +178,40 @@ def test_a_candidate_and_a_promotion_say_which_edits_they_leave_out(shell: Shell
     assert ("candidate passed" in out, "verified" in out) == (True, False)
     out, err = shell.read("promote", task_id, "--no-wait")
     assert "1 uncommitted change(s) of the task are not part of the release" in err
+
+
+def test_an_interrupted_promote_says_that_the_release_stays(shell: Shell, tmp_path: Path) -> None:
+    """And a removed repository's releases can be rolled back."""
+    repo_id = shell.run("repo", "clone", str(tmp_path / "upstream"))["repository"]["id"]
+    assert shell.run("candidate", repo_id)["verified"]
+    current = tmp_path / "home" / "releases" / repo_id / "current"
+    (tmp_path / "home" / "profiles" / "bench.toml").write_text(f"{PROFILE}confirm_s = 3600\n")
+    with shell.start("promote", repo_id) as process:
+        wait_until(current.is_symlink)
+        assert process.stderr is not None
+        assert any(b"confirm until" in line for line in process.stderr), "it waits"
+        process.send_signal(signal.SIGINT)
+        text = process.communicate(timeout=60)[1].decode()
+    assert "stays in use and is not confirmed" in text
+    assert f"sandbox promote --rollback {repo_id}" in text
+    assert text.endswith("Interrupted; no process is left running.\n")
+    _, err = shell.read("repo", "remove", repo_id)
+    assert (f"promote --history {repo_id}" in err, current.exists()) == (True, True)
+    assert shell.run("promote", "--rollback", repo_id)["current"] == ""
+
+
+def test_a_failed_probe_shows_what_it_printed(shell: Shell, tmp_path: Path) -> None:
+    """With the candidate, and in the log of its run: the application itself printed none of it."""
+    probe = """[[launch.probe]]
+id = "ask"
+argv = ["sh", "-c", "echo nine; echo because >&2"]
+output = "ten"
+"""
+    profile = PROFILE.replace("[promote]", f"{probe}[promote]")
+    (tmp_path / "home" / "profiles" / "bench.toml").write_text(profile)
+    repo_id = shell.run("repo", "clone", str(tmp_path / "upstream"))["repository"]["id"]
+    out, _ = shell.read("candidate", repo_id, code=1)
+    assert ("      | nine\n      | because\n" in out, "exit code" in out) == (True, False), out
+    [run_id] = re.findall(r"sandbox check log \S+ (run-\S+)", out)
+    _, err = shell.read("check", "log", repo_id, run_id)
+    assert "| nine\n| because\n" in err

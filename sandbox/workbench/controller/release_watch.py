@@ -1,4 +1,4 @@
-"""Releases that wait for their confirmation: confirm them, or switch them back in time, whoever promoted them.
+"""Releases that wait for their confirmation: confirm them, or switch them back in time, also those of other controllers.
 
 The controller that promoted watches. When it has ended, or was killed, `gc` and the next controller that changes
 something settle what is overdue, and watch what still has time for as long as they live (docs/adr/0112).
@@ -63,7 +63,7 @@ def take_over_releases(services: Services) -> None:
             _log.info("the release of %s that waits was kept for now: %s", found.repo_id, describe_briefly(error))
 
 
-class _Watch(threading.Thread):
+class _ReleaseWatcher(threading.Thread):
     """Waits for one release. `place`: the directory of the releases."""
 
     def __init__(self, services: Services, repo_id: str) -> None:
@@ -74,8 +74,8 @@ class _Watch(threading.Thread):
 def watch_release(services: Services, repo_id: str) -> None:
     """Settle in time, whatever the caller does. A controller that is killed meanwhile leaves it to the next one."""
     place = services.home.releases(repo_id)
-    if not any(isinstance(other, _Watch) and other.place == place for other in threading.enumerate()):
-        _Watch(services, repo_id).start()
+    if not any(isinstance(other, _ReleaseWatcher) and other.place == place for other in threading.enumerate()):
+        _ReleaseWatcher(services, repo_id).start()
 
 
 def _wait_until_settled(services: Services, repo_id: str) -> None:

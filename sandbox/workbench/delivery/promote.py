@@ -19,7 +19,13 @@ from sandbox.models.checks import ReleaseRule
 from sandbox.models.releases import ReleaseManifest, ReleaseState
 from sandbox.store.candidates import find_candidate
 from sandbox.store.records import find_repository, find_task
-from sandbox.store.release_folder import Releases, open_releases, staged_release, write_release_file
+from sandbox.store.release_folder import (
+    Releases,
+    list_release_owners,
+    open_releases,
+    staged_release,
+    write_release_file,
+)
 from sandbox.store.verdicts import find_last_run
 from sandbox.text import format_utc
 from sandbox.workbench.checks.launch_candidate import CandidateSource, find_source
@@ -208,12 +214,13 @@ def _copy_kept(services: Services, found: Promotable, staged: Path) -> None:
 
 
 def _require_none_pending(releases: Releases) -> None:
-    pending = releases.state.pending
+    pending, repo_id = releases.state.pending, releases.state.repo_id
     if pending is not None:
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"Release {pending.release[:12]} waits for its confirmation until {format_utc(pending.until)}",
-            hint=f"Confirm it, with `sandbox promote --confirm {releases.state.repo_id}`, or wait.",
+            hint=f"Confirm it, with `sandbox promote --confirm {repo_id}`; put the one before in use again, with "
+            f"`sandbox promote --rollback {repo_id}`; or wait.",
         )
 
 
@@ -281,4 +288,6 @@ def read_releases(services: Services, owner_id: str) -> ReleaseState:
 def _repo_of(services: Services, owner_id: str) -> str:
     if owner_id.startswith("task-"):
         return find_task(services.home, owner_id, allow_closed=True).repo_id
+    if owner_id in list_release_owners(services.home):  # also of a repository that was removed: one may be in use
+        return owner_id
     return find_repository(services.home, owner_id).id

@@ -52,7 +52,7 @@ with Workbench(Path(sys.argv[1]), environ=dict(os.environ), allow_file=True) as 
 
 
 @pytest.fixture
-def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
+def desk(upstream: Upstream, tmp_path: Path) -> Desk:
     found = Desk(upstream, tmp_path / "sandbox-home")
     found.workbench.__exit__(None, None, None)
     for tree in (OLD, NEW):
@@ -60,7 +60,7 @@ def desk(upstream: Upstream, tmp_path: Path) -> Iterator[Desk]:
     with open_releases(Home(found.home), found.repo_id) as releases:
         releases.promote(OLD, datetime.now(UTC) + timedelta(hours=1))
         releases.confirm()
-    yield found
+    return found
 
 
 def publish(desk: Desk, tree: str) -> None:

@@ -49,7 +49,7 @@ def read_example() -> str:
 
 @pytest.mark.parametrize("is_through_the_link", [False, True], ids=["as written", "the control: through current"])
 def test_the_launcher_runs_and_confirms_one_release(tmp_path: Path, is_through_the_link: bool) -> None:
-    """Also when `current` is switched while it looks: no file of the other release is served, and it is not confirmed."""
+    """Also when `current` is switched while it looks: no file of the other one is served, and it is not confirmed."""
     home = Home(tmp_path / ".local" / "share" / "space")
     home.prepare()
     publish(home, NEW)
@@ -67,5 +67,5 @@ def test_the_launcher_runs_and_confirms_one_release(tmp_path: Path, is_through_t
         subprocess.run(["sh", "-ec", example], env=environ, check=True, timeout=60)
     finally:
         (run / "lantern.over").touch()
-    assert os.listdir(releases / "confirm") == [OLD]
+    assert [path.name for path in (releases / "confirm").iterdir()] == [OLD]
     assert (run / "lantern.served").read_text() == (NEW if is_through_the_link else OLD)

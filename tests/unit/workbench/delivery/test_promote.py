@@ -145,6 +145,41 @@ def test_a_release_has_the_artifacts_that_the_profile_asks_for_now(application: 
     assert application.installed == GOOD, "the control: how long a confirmation may take is no part of a release"
 
 
+def test_releases_of_a_removed_repository_can_be_listed_confirmed_and_rolled_back(application: Application) -> None:
+    """They may be in use. `repo remove` says that they stay. Control: other ids are as unknown as before."""
+    application.keep(GOOD)
+    application.promote(None)
+    workbench, repo_id = application.desk.workbench, application.desk.repo_id
+    workbench.close_task(application.desk.task.id, delete_worktree=True, discard=True)
+    removed = workbench.remove_repository(repo_id, discard=True)
+    assert removed.releases == Home(application.desk.home).releases(repo_id)
+    assert [entry.event.value for entry in workbench.releases(repo_id).history] == ["promoted"]
+    assert workbench.confirm_release(repo_id).pending is None
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        workbench.roll_back_release(repo_id)
+    assert "before the one in use" in caught.value.brief
+    for unknown in ("another", "../releases", f"{repo_id}/current"):
+        with refused(ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT):
+            workbench.releases(unknown)
+
+
+def test_a_repository_without_releases_says_none_when_it_is_removed(application: Application) -> None:
+    workbench = application.desk.workbench
+    assert workbench.releases(application.desk.repo_id).current == "", "a look makes the directory"
+    workbench.close_task(application.desk.task.id, delete_worktree=True, discard=True)
+    assert workbench.remove_repository(application.desk.repo_id, discard=True).releases is None
+
+
+def test_what_waits_can_be_confirmed_or_rolled_back(application: Application) -> None:
+    application.keep(GOOD)
+    application.promote(None)
+    with refused(ErrorCode.CONFLICT) as caught:
+        application.promote(None)
+    repo_id = application.desk.repo_id
+    for action in ("confirm", "rollback"):
+        assert f"`sandbox promote --{action} {repo_id}`" in caught.value.hint
+
+
 def test_s191_what_was_approved_is_installed(application: Application) -> None:
     application.keep(GOOD)
     _, state = application.approve()
