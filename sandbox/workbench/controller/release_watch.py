@@ -1,4 +1,4 @@
-"""Releases that wait for their confirmation: confirm them, or switch them back in time, also those of other controllers.
+"""Releases that wait for a confirmation: confirm them, or switch them back in time, also those of other controllers.
 
 The controller that promoted watches. When it has ended, or was killed, `gc` and the next controller that changes
 something settle what is overdue, and watch what still has time for as long as they live (docs/adr/0112).
