@@ -76,7 +76,7 @@ argv = ["./app"]
 def test_no_other_checks_run_while_the_own_profile_has_a_syntax_error(
     upstream: Upstream, tmp_path: Path, is_chosen: bool
 ) -> None:
-    """Neither of a task from before the mistake nor of a new one. Control: before it, there is no engine to run them."""
+    """Neither of a task from before the mistake nor later. Control: before it, there is no engine to run its checks."""
     own = tmp_path / "home" / "profiles" / "ours.toml"
     own.parent.mkdir(parents=True)
     own.write_bytes(OWN + b'[launch.ready]\nfile = "up"\n')
