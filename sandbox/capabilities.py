@@ -380,7 +380,9 @@ def visibility_probe(unknown: str = "", *, files: bool = True, mounts: bool = Tr
 
 def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:
     """A line only for a profile with an error in its file."""
-    hint = "Only repositories of this profile are refused. Correct the file; docs/profiles.md lists every key."
+    hint = (
+        "Repositories that need it, by name or rules, are refused. Correct the file; docs/profiles.md lists every key."
+    )
     return tuple(
         _warn(f"profile: {profile.name}", f"{profile.source}: {profile.problem}", hint)
         for profile in profiles

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -24,11 +24,15 @@ from sandbox.models import (
     Verdict,
     Verification,
 )
+from sandbox.models.runs import PhaseRun, PhaseVerdict
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 FAILURES, FAILURE_TOKENS = 20, 2000
 """Maximum of one run, and of tokens (4 characters each) for them; its report has the total number."""
+
+PHASE_LINES, PHASE_LINE = 15, 200
+"""Maximum of lines, and of characters of each, that a failed phase of a launch printed."""
 
 TAIL_BESIDE_FAILURES = 2000
 """Maximum characters of each tail of a run with named failures."""
@@ -46,10 +50,17 @@ def run_result(run: CheckRun) -> RunResult:
         **plain,
         **({} if run.verdict is Verdict.PASSED else _failure_fields(run)),
         notes=(*run.notes, *describe_missing_packages([run]), *filter(None, [find_empty_pass(run)])) or None,
-        phases=tuple(phase.describe() for phase in run.phases) or None,
+        phases=tuple(line for phase in run.phases for line in _describe_phase(phase)) or None,
         report=_test_counts(run.report),
         usage=_usage_of(run.usage),
     )
+
+
+def _describe_phase(phase: PhaseRun) -> Iterator[str]:
+    """What it was; of one that did not pass also the end of what its command printed, cut."""
+    yield phase.describe()
+    if phase.verdict is not PhaseVerdict.PASSED:
+        yield from (f"| {line[:PHASE_LINE]}" for line in phase.output.splitlines()[-PHASE_LINES:])
 
 
 def build_answer(run: BackgroundRun, model: type[AnswerT]) -> AnswerT:

@@ -18,12 +18,12 @@ import regex
 from sandbox.byte_sizes import format_bytes
 from sandbox.engine.beside import BesideCommand, GuestControl, PlaceQuestion, decode_exit
 from sandbox.engine.container_types import ContainerExit, OutputSink, Streams
-from sandbox.engine.pid1_messages import STDOUT, Command
+from sandbox.engine.pid1_messages import STDERR, STDOUT, Command
 from sandbox.errors import SandboxError
 from sandbox.files.tree import WorktreeFiles
 from sandbox.models import Check
 from sandbox.models.checks import ARTIFACT_TOKEN, RUN_TOKEN, LaunchProbe, LaunchSteps
-from sandbox.models.runs import LaunchPhase, PhaseRun, PhaseVerdict
+from sandbox.models.runs import GUEST_ENDED, LaunchPhase, PhaseRun, PhaseVerdict
 from sandbox.policy.container import GuestPaths
 from sandbox.policy.paths import parse_repo_path
 from sandbox.store.runs import LAUNCH_FILE
@@ -140,7 +140,7 @@ class LaunchScript:
         """How the launch as a whole ended: a command that ended with 0 if all phases passed."""
         if ending.timed_out or ending.stop_verdict is not None or ending.oom_killed or ending.report_missing:
             if not self._over and self._began_at:
-                self._end(PhaseVerdict.TIMED_OUT if ending.timed_out else PhaseVerdict.FAILED, "its guest ended")
+                self._end(PhaseVerdict.TIMED_OUT if ending.timed_out else PhaseVerdict.FAILED, GUEST_ENDED)
             return ending
         if not self._over:
             self._judge_end(ending)
@@ -217,13 +217,14 @@ class LaunchScript:
         yield from _wait_for(command)
         verdict, why = judge_probe(probe, command)
         code = decode_exit(command.report)[0] if command.report else None
-        output = decode_for_display(bytes(command.outputs[STDOUT][:_SHOWN_OUTPUT]))
         kept: dict[str, str] = {}
         if verdict is PhaseVerdict.PASSED and probe.artifact:
             try:
                 kept = self._artifacts.keep(probe)
             except SandboxError as error:
                 verdict, why = PhaseVerdict.FAILED, f"no artifact: {error.brief}"
+        streams = (STDOUT,) if verdict is PhaseVerdict.PASSED else (STDOUT, STDERR)  # why it failed is often on stderr
+        output = "".join(decode_for_display(bytes(command.outputs[name][:_SHOWN_OUTPUT])) for name in streams)
         self._end(verdict, why, exit_code=code, output=output, **kept)
 
     def _command(self, argv: Sequence[str], env: Mapping[str, str]) -> Command:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from sandbox.cli.background import start_detached
 from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
 from sandbox.cli.invocation import Invocation, global_options, note, runtime_option
 from sandbox.cli.time_format import format_for_listing, format_local
-from sandbox.cli.verdicts import show_runs
-from sandbox.models import Verification
+from sandbox.cli.verdicts import NOT_LAUNCHED, note_uncommitted, show_candidate
 from sandbox.models.releases import ReleaseEvent, ReleaseState
 from sandbox.text import one_line
+
+if TYPE_CHECKING:
+    from sandbox.workbench import Workbench
 
 _WORDS = {
     ReleaseEvent.PROMOTED: "promoted",
@@ -39,14 +43,10 @@ def candidate(invocation: Invocation, owner_id: str, rooms: CleanRoomArguments, 
         return start_detached(invocation, lambda workbench: workbench.start_candidate(owner_id, options=rooms.options))
     with invocation.workbench() as workbench:
         result = workbench.candidate(owner_id, rooms.watch, rooms.options)
-    invocation.emit(result, lambda: _show_candidate(result, owner_id))
+    if not invocation.json:
+        note_uncommitted(result.uncommitted, NOT_LAUNCHED)
+    invocation.emit(result, lambda: show_candidate(result, owner_id))
     return 0 if result.verified else 1
-
-
-def _show_candidate(result: Verification, owner_id: str) -> None:
-    show_runs(result.runs, owner_id)
-    word = click.style("passed", fg="green", bold=True) if result.verified else click.style("did not pass", fg="red")
-    click.echo(f"candidate {word}: tree {result.tree}")
 
 
 @click.command()
@@ -74,19 +74,42 @@ def promote(invocation: Invocation, owner_id: str, action: str | None, no_wait: 
         elif action == "history":
             state = workbench.releases(owner_id)
         else:
-            state = workbench.promote(owner_id, 0.0)
-            if state.pending is not None and not no_wait:
-                _announce(state)
-                state = workbench.wait_release(owner_id)
+            state = _promote(invocation, workbench, owner_id, wait=not no_wait)
     invocation.emit(state, lambda: _show_releases(state, history=action == "history"))
     ended = state.history[-1].event if state.history else None
     return 1 if action is None and ended is ReleaseEvent.SWITCHED_BACK else 0
+
+
+def _promote(invocation: Invocation, workbench: Workbench, owner_id: str, *, wait: bool) -> ReleaseState:
+    state = workbench.promote(owner_id, 0.0)
+    if not invocation.json:
+        note_uncommitted(state.uncommitted, "not part of the release: commit them, and launch a candidate of them")
+    if state.pending is None or not wait:
+        return state
+    try:
+        _announce(state)
+        return workbench.wait_release(owner_id).model_copy(update={"uncommitted": state.uncommitted})
+    except KeyboardInterrupt:
+        _say_what_stays(invocation, state)
+        raise
 
 
 def _announce(state: ReleaseState) -> None:
     if state.pending is not None:
         note(f"in use: {state.folder}/current; confirm until {format_local(state.pending.until)} with the file")
         note(f"  {state.confirm}")
+
+
+def _say_what_stays(invocation: Invocation, state: ReleaseState) -> None:
+    """After an interrupt, which ends the command and not the promotion."""
+    if state.pending is not None:
+        until = format_local(state.pending.until)
+        note(
+            f"Release {state.pending.release[:12]} stays in use and is not confirmed. From {until} on, `sandbox gc` and"
+        )
+        note("the next command that changes something switch it back; no process of this command waits for that.")
+        for action in ("confirm", "rollback"):
+            note(invocation.add_home(f"sandbox promote --{action} {state.repo_id}"))
 
 
 def _show_releases(state: ReleaseState, *, history: bool) -> None:

@@ -13,7 +13,7 @@ from sandbox.cli.detach import Starter, fork
 from sandbox.cli.invocation import Invocation, add_home, global_options, note
 from sandbox.cli.layer_tables import show_prepared
 from sandbox.cli.terminal import StatusLine
-from sandbox.cli.verdicts import note_uncommitted, qualify, show_runs
+from sandbox.cli.verdicts import NOT_LAUNCHED, note_uncommitted, qualify, show_candidate, show_runs
 from sandbox.models import BackgroundRun, Verdict
 from sandbox.text import one_line
 
@@ -106,9 +106,13 @@ def show_background_run(found: BackgroundRun) -> None:
 
         show_exploration(found.exploration)
         return
+    if found.operation == "candidate" and found.verification:
+        note_uncommitted(found.verification.uncommitted, NOT_LAUNCHED)
+        show_candidate(found.verification, found.task_id)
+        return
     show_runs(found.verification.runs if found.verification else found.runs, found.task_id)
     if found.verification:
-        note_uncommitted(found.verification)
+        note_uncommitted(found.verification.uncommitted)
         word = "verified" if found.verification.verified else "not verified"
         color = "green" if found.verification.verified else "red"
         lack = qualify(found.verification.runs)

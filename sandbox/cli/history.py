@@ -129,10 +129,22 @@ def log(
     with invocation.workbench() as workbench:
         found = workbench.run_log(owner_id, run_id, f"service-{service}" if service else stream, raw=raw)
         missing = "" if found.finished else _describe_missing(workbench, found.run_id)
+        phases = () if missing or invocation.json else _list_phases(workbench, found.run_id)
     invocation.emit(found, lambda: _show(found, missing, raw=raw))
+    for line in phases:
+        note(line)  # a launch: its probes have their output here, not in the log of the application
     if found.stream == "stdout" and not found.total_bytes:
         other = f"sandbox check log {owner_id} {found.run_id} --stream stderr"
         note(f"The run wrote no output to stdout. For stderr: {invocation.add_home(other)}")
+
+
+def _list_phases(workbench: Workbench, run_id: str) -> tuple[str, ...]:
+    run = workbench.past_run(run_id)
+    if not run.phases:
+        return ()
+    from sandbox.cli.verdicts import describe_phases  # noqa: PLC0415 - lazy: for launches only
+
+    return tuple(describe_phases(run))
 
 
 def _print_lines(

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sandbox.byte_sizes import format_bytes
-from sandbox.cli.invocation import Invocation, global_options, note, show_table
+from sandbox.cli.invocation import Invocation, add_home, global_options, note, show_table
 from sandbox.cli.project_option import PROJECT_METAVAR, parse_projects
 from sandbox.cli.repository_argument import locate_repository
 from sandbox.cli.repository_notes import show_advice
@@ -300,3 +300,6 @@ def _show_removal(removed: RemoveResult) -> None:
     click.echo(f"removed {removed.repo_id}")
     for work in removed.lost:
         click.echo(f"  lost  {one_line(work)}")
+    if removed.releases is not None:
+        note(f"Its releases stay, for one may be in use: {one_line(str(removed.releases))}")
+        note(add_home(f"They are listed and rolled back as before: sandbox promote --history {removed.repo_id}"))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from sandbox.byte_sizes import format_bytes
 from sandbox.checks.cause import EXIT_STATUS_ONLY, describe_cpu, find_empty_pass
 from sandbox.models import CauseKind, CheckRun, Verdict
+from sandbox.models.runs import GUEST_ENDED, LaunchPhase, PhaseRun
 from sandbox.text import one_line
 
 _SHELL = 128  # a shell reports a program that a signal ended as 128 and its number: POSIX, XCU 2.8.2
@@ -64,6 +65,9 @@ def _explain_passed(run: CheckRun) -> Iterator[str]:
 
 
 def _explain_failed(run: CheckRun) -> Iterator[str]:
+    last = run.phases[-1] if run.phases else None
+    if last is not None and (last.phase is LaunchPhase.PROBE or last.exit_code is None):
+        return  # the line of the phase says it all: the application did not end by itself
     if run.signal is not None:
         yield f"ended by {_format_signal(run.signal)}: {_explain_signal(run, run.signal)}"
     elif run.exit_code is None:
@@ -78,9 +82,18 @@ def _explain_failed(run: CheckRun) -> Iterator[str]:
 
 
 def _explain_timed_out(run: CheckRun) -> Iterator[str]:
-    yield f"stopped at its deadline after {run.wall_time_s:.1f} s: timeout_s of the check (profile or config.toml)"
+    deadline = _name_deadline(run.phases[-1]) if run.phases else "timeout_s of the check (profile or config.toml)"
+    yield f"stopped at its deadline after {run.wall_time_s:.1f} s: {deadline}"
     if said := describe_cpu(run).removeprefix("; "):
         yield said
+
+
+def _name_deadline(phase: PhaseRun) -> str:
+    """Where the deadline that a launch reached is set."""
+    if phase.why == GUEST_ENDED:
+        return "the sum of all deadlines of [launch] and of a margin (profile)"
+    table = f"the probe {phase.name!a}" if phase.phase is LaunchPhase.PROBE else f"[launch.{phase.phase.value}]"
+    return f"deadline_s of {table} (profile)"
 
 
 def _explain_oom_killed(run: CheckRun) -> Iterator[str]:

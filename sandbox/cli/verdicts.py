@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -23,6 +23,7 @@ from sandbox.cli.run_explanations import explain, likely_cause
 from sandbox.cli.terminal import StatusLine
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Check, CheckRun, Report, TestFailure, Verdict, Verification
+from sandbox.models.runs import PhaseVerdict
 from sandbox.text import DisplayDecoder, neutralise, one_line
 from sandbox.workbench import Watch
 
@@ -131,10 +132,23 @@ def verdict_text(run: CheckRun) -> str:
     return f"{verdict} ({found})" if (found := likely_cause(run)) else verdict
 
 
-def note_uncommitted(found: Verification) -> None:
-    """Say on stderr that changes of the task are not in what was verified."""
-    if found.uncommitted:
-        note(f"{found.uncommitted} uncommitted change(s) of the task are not verified: commit them and verify again.")
+def note_uncommitted(count: int | None, what: str = "not verified: commit them and verify again") -> None:
+    """Say on stderr that changes of the task are not in what was looked at, and what to do."""
+    if count:
+        note(f"{count} uncommitted change(s) of the task are {what}.")
+
+
+NOT_LAUNCHED = "not part of the candidate: commit them and launch it again"
+"""What `note_uncommitted` says of a candidate."""
+
+
+def show_candidate(result: Verification, owner_id: str | None) -> None:
+    """Print the runs of a candidate, with the launch and its phases, and whether it passed. Tests that it did not run
+    are not said to have passed.
+    """
+    show_runs(result.runs, owner_id)
+    word = click.style("passed", fg="green", bold=True) if result.verified else click.style("did not pass", fg="red")
+    click.echo(f"candidate {word}{qualify(result.runs)}: tree {result.tree}")
 
 
 def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
@@ -148,7 +162,7 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
             f"  {run.check_id:<{max(10, width)}} {verdict_text(run)}  {run.wall_time_s:.1f} s{describe_run(run)}"
         )
         for line in describe_phases(run):
-            click.echo(f"      {one_line(line)}")
+            click.echo(f"      {line}")
         for line in explain(run):
             click.echo(add_home(f"      {line}"))
         for line in run.notes:
@@ -165,9 +179,12 @@ def qualify(runs: Sequence[CheckRun]) -> str:
     return f", {WITHOUT}" if any(run.missing_packages for run in runs) else ""
 
 
-def describe_phases(run: CheckRun) -> tuple[str, ...]:
-    """A line for each phase of a launch; none for other checks."""
-    return tuple(phase.describe() for phase in run.phases)
+def describe_phases(run: CheckRun) -> Iterator[str]:
+    """Lines about the phases of a launch, the output of one that did not pass below it; none for other checks."""
+    for phase in run.phases:
+        yield one_line(phase.describe())
+        if phase.verdict is not PhaseVerdict.PASSED:
+            yield from (f"| {line}" for line in neutralise(phase.output).splitlines()[-_TAIL_LINES:])
 
 
 def describe_run(run: CheckRun) -> str:

@@ -58,7 +58,7 @@ def verify(invocation: Invocation, /, task_id: str, rooms: CleanRoomArguments, d
         result = workbench.verify(task_id, rooms.watch, options)
         repo_id = workbench.task(task_id).repo_id
     if not invocation.json:
-        note_uncommitted(result)
+        note_uncommitted(result.uncommitted)
     invocation.emit(result, lambda: show_verification(result, repo_id))
     return 0 if result.verified or result.no_new_failures else 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandbox.models.context import Context
 from sandbox.models.ids import ObjectId, RepoId
-from sandbox.models.model import Model
+from sandbox.models.model import HostPath, Model
 from sandbox.models.remarks import Remark
 from sandbox.models.repositories import Repository
 
@@ -33,8 +33,11 @@ class RepositoryUpdate(Model):
 
 
 class RemoveResult(Model):
-    """The answer of `repo remove`. `lost`: describes the work that existed only here and was deleted."""
+    """The answer of `repo remove`. `lost`: describes the work that existed only here and was deleted. `releases`: the
+    directory of its releases, which stay; None without any.
+    """
 
     repo_id: RepoId
     remote_url: str | None
     lost: tuple[str, ...]
+    releases: HostPath | None = None

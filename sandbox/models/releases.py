@@ -23,6 +23,7 @@ class ReleaseManifest(Model):
 
     `libraries`: shared libraries that its programs name and that are not part of it; `interpreters`: what starts its
     programs, such as the dynamic linker; `machines`: of its programs, as ELF numbers: class, byte order, architecture.
+    `artifacts`: what `[promote]` asked for then, of which `files` are the files; empty in manifests of older versions.
     `problem`: why the artifacts cannot be a release; '' if they can.
     """
 
@@ -33,6 +34,7 @@ class ReleaseManifest(Model):
     image_digest: str
     run_id: str
     created_at: datetime
+    artifacts: tuple[str, ...] = ()
     files: tuple[ReleaseFile, ...] = ()
     libraries: tuple[str, ...] = ()
     interpreters: tuple[str, ...] = ()
@@ -73,7 +75,7 @@ class PendingConfirmation(Model):
 class ReleaseState(Model):
     """The releases of a repository. `current`, `previous`: their names, '' for none; `folder`: where they are, with a
     link `current` that always leads to a whole release. `confirm`: creating this file confirms the pending one.
-    `history`: oldest first.
+    `history`: oldest first. `uncommitted`: of a promotion of a task, how many changes it had beside the commit then.
     """
 
     repo_id: RepoId
@@ -83,3 +85,4 @@ class ReleaseState(Model):
     pending: PendingConfirmation | None = None
     confirm: HostPath | None = None
     history: tuple[ReleaseEntry, ...] = ()
+    uncommitted: int | None = None

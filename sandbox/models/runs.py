@@ -130,9 +130,14 @@ class PhaseVerdict(StrEnum):
     TIMED_OUT = "timed_out"
 
 
+GUEST_ENDED = "its guest ended"
+"""`PhaseRun.why` of the phase that was on when the guest ended: by a limit, by the engine, or on request."""
+
+
 class PhaseRun(SparseModel):
     """One phase of a launch. `name`: of a probe. `why`: why it did not pass. `output`: the begin of what a command
-    printed, guest text. `artifact`: path of the file that it left, on the host; `artifact_sha256`: of its content.
+    printed, if it did not pass followed by that of its errors; guest text. `artifact`: path of the file that it left,
+    on the host; `artifact_sha256`: of its content.
     """
 
     phase: LaunchPhase

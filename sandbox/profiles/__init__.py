@@ -27,7 +27,9 @@ from sandbox.models.words import LAUNCH
 
 if TYPE_CHECKING:
     from sandbox.policy import class_patterns
+    from sandbox.profiles import broken_detection
 else:  # loaded at first use (docs/adr/0080)
+    broken_detection = LazyModule("sandbox.profiles.broken_detection")
     class_patterns = LazyModule("sandbox.policy.class_patterns")
 
 GENERIC = "generic"
@@ -362,10 +364,21 @@ def _load_profile(path: Path, workspace: PurePosixPath, known: Mapping[str, Prof
         text = path.read_text(encoding="utf-8").replace("<worktree>", str(workspace))
         document = _parse(text)
         return _build_profile(path.stem, document, known) if "extends" in document else _build_whole(path.stem, text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return _build_broken_profile(
+            path, _read_what_is_left(path), describe_errors(error, Profile), known.get(path.stem)
+        )
+    except (OSError, ValidationError) as error:
         return _build_broken_profile(path, document, describe_errors(error, Profile), known.get(path.stem))
     except ValueError as error:
         return _build_broken_profile(path, document, str(error), known.get(path.stem))
+
+
+def _read_what_is_left(path: Path) -> dict[str, Any]:
+    try:
+        return broken_detection.read_detection(path.read_bytes().decode(errors="replace"))
+    except OSError:
+        return {}
 
 
 @lru_cache(maxsize=_CACHED_FILES)
@@ -428,7 +441,7 @@ def _build_broken_profile(path: Path, document: Mapping[str, Any], problem: str,
     try:
         place = _DetectionFields.model_validate(document)
     except ValidationError:
-        place = _DetectionFields()
+        place = _DetectionFields.model_validate(broken_detection.simplify_detection(document))
     if replaced is not None and not place.detect.markers:
         place = _DetectionFields(priority=replaced.priority, detect=replaced.detect)
     return Profile(

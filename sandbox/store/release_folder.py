@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Model
 from sandbox.models.releases import (
     PendingConfirmation,
@@ -110,7 +111,8 @@ class Releases:
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"Another release of tree {name[:12]} is in use",
-                details="It was built with another image, policy or launch definition, or its build gave other files.",
+                details="It was built with another image, policy or launch definition, or its build or "
+                "[promote] gave other files.",
                 hint="Commit a change, or roll back first.",
             )
         if target.exists():
@@ -274,10 +276,44 @@ def _remove_leftovers(home: Home, repo_id: str) -> None:
             _remove(leftover)
 
 
+@dataclass(frozen=True)
+class UnsettledRelease:
+    """A release that waits for its confirmation, perhaps without a controller that waits for it. `is_due`: it is
+    overdue, a kill may have interrupted its switch, or its state cannot be read.
+    """
+
+    repo_id: str
+    is_due: bool
+
+
+def list_unsettled(home: Home) -> list[UnsettledRelease]:
+    """As of now, without any lock, for each command asks this: look again under `open_releases`."""
+    return [found for name in list_release_owners(home) if (found := _find_unsettled(home, name))]
+
+
 def list_release_owners(home: Home) -> tuple[str, ...]:
     """The repositories with releases."""
     folder = home.releases("x").parent
     return tuple(sorted(path.name for path in folder.iterdir() if path.is_dir())) if folder.is_dir() else ()
+
+
+def _find_unsettled(home: Home, repo_id: str) -> UnsettledRelease | None:
+    folder = home.releases(repo_id)
+    try:
+        document = read_json(folder / _STATE)
+        state = _StoredState() if document is None else validate_record(_StoredState, document, folder / _STATE)
+    except (SandboxError, OSError):
+        return UnsettledRelease(repo_id, is_due=True)
+    pending = state.pending
+    if pending is None:
+        return UnsettledRelease(repo_id, is_due=True) if state.switch else None
+    return UnsettledRelease(repo_id, is_due=state.switch is not None or datetime.now(UTC) >= pending.until)
+
+
+def find_releases(home: Home, repo_id: str) -> Path | None:
+    """The directory of a repository's releases; None if none was ever put in use."""
+    folder = home.releases(repo_id)
+    return folder if (folder / _STATE).exists() else None
 
 
 def write_release_file(root: Path, path: str, chunks: Iterable[bytes], *, executable: bool) -> None:

@@ -48,11 +48,12 @@ def launcher(releases: Path) -> Iterator[None]:
         while not over.wait(0.05):
             current = releases / "current"
             if current.exists():
-                said = subprocess.run([current / "build" / "lantern", "--run", "return greeting()"], check=True,
-                                      env={**os.environ, "LANTERN_ASSETS": str(current / "assets")},
+                release = releases / current.readlink()  # once, as docs/applications.md shows
+                said = subprocess.run([release / "build" / "lantern", "--run", "return greeting()"], check=True,
+                                      env={**os.environ, "LANTERN_ASSETS": str(release / "assets")},
                                       capture_output=True, text=True, timeout=30).stdout  # fmt: skip
                 if said == "good evening\n":
-                    (releases / "confirm" / current.readlink()).touch()
+                    (releases / "confirm" / release.name).touch()
                     return
 
     thread = threading.Thread(target=work)

@@ -33,6 +33,7 @@ from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import require_approved_task
+from sandbox.workbench.tasks.status import count_uncommitted
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,11 @@ def launch_candidate(
     rooms = TreeSource(source.repo_id, source.git, tree, source.commit, base_tree)
     take = partial(_take_artifacts, services, source) if profile.release else None
     runs = run_in_rooms(services, rooms, VerifyRequest(profile, checks, source.owner, take), watch, options)
-    return Verification(runs=runs, verified=is_verified(runs, checks), tree=tree, commit=source.commit)
+    found = Verification(runs=runs, verified=is_verified(runs, checks), tree=tree, commit=source.commit)
+    if source.owner == source.repo_id:
+        return found
+    left_out = count_uncommitted(services, find_task(services.home, source.owner))
+    return found.model_copy(update={"uncommitted": left_out})
 
 
 def _require_approved(services: Services, source: CandidateSource, approved: str) -> None:
@@ -135,6 +140,7 @@ def _take_artifacts(
                     "image_digest": binding.image_digest,
                     "run_id": run.run_id,
                     "created_at": datetime.now(UTC),
+                    "artifacts": rule.artifacts,
                     **found,
                 }
             )

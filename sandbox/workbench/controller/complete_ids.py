@@ -24,8 +24,9 @@ _TASK_OR_RUN = lazy_pattern(r"(task|run)-[0-9a-f-]+\Z")
 
 
 def _complete_repository(services: Services, name: str) -> str:
-    if re.fullmatch(SLUG_PATTERN, name) and services.home.clone(name).exists():
-        return name
+    home = services.home
+    if re.fullmatch(SLUG_PATTERN, name) and (home.clone(name).exists() or home.releases(name).is_dir()):
+        return name  # also of a repository that was removed: its releases are never those of a longer id
     return repository_names.complete_repo_id(services.home, services.remotes, name)
 
 

@@ -7,36 +7,38 @@ switched back by the controller that waits, or after its death by the next one (
 from __future__ import annotations
 
 import hashlib
-import logging
-import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sandbox.checks.host_libraries import find_missing
-from sandbox.errors import ErrorCode, SandboxError, describe_briefly
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import Verdict
 from sandbox.models.checks import ReleaseRule
 from sandbox.models.releases import ReleaseManifest, ReleaseState
 from sandbox.store.candidates import find_candidate
 from sandbox.store.records import find_repository, find_task
-from sandbox.store.release_folder import Releases, open_releases, staged_release, write_release_file
+from sandbox.store.release_folder import (
+    Releases,
+    list_release_owners,
+    open_releases,
+    staged_release,
+    write_release_file,
+)
 from sandbox.store.verdicts import find_last_run
 from sandbox.text import format_utc
 from sandbox.workbench.checks.launch_candidate import CandidateSource, find_source
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import bind_launch
+from sandbox.workbench.controller import release_watch
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, join_state, require_approved_state
+from sandbox.workbench.tasks.status import count_uncommitted
 
-LOOK_S = 0.25
-RETRY_S = 2.0
-"""After a failure that is not another process."""
 _CHUNK = 1 << 20
-_log = logging.getLogger(__name__)
+_SHOWN_CHARS = 300
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ def find_promotable(services: Services, owner_id: str) -> Promotable:
     """The candidate of the last commit, if it may become a release on this host.
 
     Raises: as `find_source` and `bind_launch`; `invalid_input` for a profile without `[promote]`; `gate_closed`
-    without a candidate that passed, or without its artifacts; `policy_violation` for what this host cannot run.
+    without a candidate that passed, or without the artifacts that are asked for; `policy_violation` for what this host
+    cannot run.
     """
     source = find_source(services, owner_id)
     rule = source.profile.release
@@ -66,6 +69,13 @@ def find_promotable(services: Services, owner_id: str) -> Promotable:
             hint="Give it a table [promote]: docs/applications.md shows one.",
         )
     files, manifest = _find_passed(services, source)
+    if manifest.artifacts != rule.artifacts:
+        raise SandboxError(
+            ErrorCode.GATE_CLOSED,
+            f"The candidate of tree {source.tree[:12]} has the artifacts of an earlier [promote] of the profile",
+            details=f"kept: {_list_artifacts(manifest.artifacts)}\nasked for now: {_list_artifacts(rule.artifacts)}",
+            hint=f"sandbox candidate {source.owner} --no-cache",
+        )
     if manifest.problem:
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
@@ -81,6 +91,10 @@ def find_promotable(services: Services, owner_id: str) -> Promotable:
             data={"missing": list(missing)},
         )
     return Promotable(source.commit, rule, files, manifest)
+
+
+def _list_artifacts(artifacts: tuple[str, ...]) -> str:
+    return ", ".join(map(ascii, artifacts))[:_SHOWN_CHARS] or "not known"
 
 
 def _find_passed(services: Services, source: CandidateSource) -> tuple[Path, ReleaseManifest]:
@@ -119,6 +133,14 @@ def promote(
     another release in use, and while another promotion waits for its confirmation; `unsafe_path`, `quota_exceeded`,
     `internal` for changed artifacts.
     """
+    uncommitted = _count_uncommitted(services, owner_id)
+    state = _promote(services, owner_id, expected_commit, watched=wait_s is not None)
+    if state.pending is not None:
+        state = release_watch.wait_for_confirmation(services, state.repo_id, wait_s, cancelled)
+    return state.model_copy(update={"uncommitted": uncommitted})
+
+
+def _promote(services: Services, owner_id: str, expected_commit: str | None, *, watched: bool) -> ReleaseState:
     found = find_promotable(services, owner_id)
     manifest = found.manifest
     if expected_commit is not None and found.commit != expected_commit.partition(" ")[0]:
@@ -137,9 +159,14 @@ def promote(
             if name == releases.state.current:
                 return releases.state
             releases.promote(name, datetime.now(UTC) + timedelta(seconds=found.rule.confirm_s))
-    if wait_s is not None:
-        _watch(services, repo_id)
-    return wait_for_confirmation(services, repo_id, wait_s, cancelled)
+        state = releases.state
+    if watched:
+        release_watch.watch_release(services, repo_id)
+    return state
+
+
+def _count_uncommitted(services: Services, owner_id: str) -> int | None:
+    return count_uncommitted(services, find_task(services.home, owner_id)) if owner_id.startswith("task-") else None
 
 
 def _require_ready(
@@ -187,12 +214,13 @@ def _copy_kept(services: Services, found: Promotable, staged: Path) -> None:
 
 
 def _require_none_pending(releases: Releases) -> None:
-    pending = releases.state.pending
+    pending, repo_id = releases.state.pending, releases.state.repo_id
     if pending is not None:
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"Release {pending.release[:12]} waits for its confirmation until {format_utc(pending.until)}",
-            hint=f"Confirm it, with `sandbox promote --confirm {releases.state.repo_id}`, or wait.",
+            hint=f"Confirm it, with `sandbox promote --confirm {repo_id}`; put the one before in use again, with "
+            f"`sandbox promote --rollback {repo_id}`; or wait.",
         )
 
 
@@ -217,63 +245,11 @@ def _read_chunks(path: Path, seen: Callable[[bytes], None]) -> Iterator[bytes]:
             yield chunk
 
 
-def wait_for_confirmation(
-    services: Services, repo_id: str, wait_s: float | None = None, cancelled: Callable[[], bool] = lambda: False
-) -> ReleaseState:
-    """The state once no release is pending, or after `wait_s` seconds."""
-    ends_at = None if wait_s is None else time.monotonic() + wait_s
-    while True:
-        is_last = cancelled() or (ends_at is not None and time.monotonic() >= ends_at)
-        try:
-            state = _settle(services, repo_id)
-        except SandboxError as error:
-            if is_last or error.code is not ErrorCode.CONFLICT:  # another process changes them: look again
-                raise
-        else:
-            if state.pending is None or is_last:
-                return state
-        time.sleep(LOOK_S)
-
-
 def wait_release(
     services: Services, owner_id: str, wait_s: float | None, cancelled: Callable[[], bool]
 ) -> ReleaseState:
-    """As `wait_for_confirmation`, of a repository or of a task's."""
-    return wait_for_confirmation(services, _repo_of(services, owner_id), wait_s, cancelled)
-
-
-def _watch(services: Services, repo_id: str) -> None:
-    """Settle in time, whatever the caller does. A controller that is killed meanwhile leaves it to the next one."""
-    thread = threading.Thread(
-        target=_wait_until_settled, args=(services, repo_id), name=f"release-{repo_id}", daemon=True
-    )
-    thread.start()
-
-
-def _wait_until_settled(services: Services, repo_id: str) -> None:
-    """No failure ends it, for no release would be switched back after it; only the end of the home does."""
-    before = ""
-    while True:
-        try:
-            if _is_gone(services.home.root):
-                return
-            wait_for_confirmation(services, repo_id)
-            return
-        except Exception as error:  # noqa: BLE001 - the edge of a thread: a full disk, a lock, a link; it tries again
-            text = describe_briefly(error)
-            if text != before:
-                _log.warning("the release of %s that waits cannot be settled: %s", repo_id, text)
-            before = text
-            time.sleep(RETRY_S)
-
-
-def _is_gone(folder: Path) -> bool:
-    """Raises: OSError if that cannot be seen; of `is_dir` it depends on the version of Python what it answers then."""
-    try:
-        folder.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    return False
+    """As `release_watch.wait_for_confirmation`, of a repository or of a task's."""
+    return release_watch.wait_for_confirmation(services, _repo_of(services, owner_id), wait_s, cancelled)
 
 
 def confirm(services: Services, owner_id: str) -> ReleaseState:
@@ -306,16 +282,12 @@ def roll_back(services: Services, owner_id: str) -> ReleaseState:
 
 def read_releases(services: Services, owner_id: str) -> ReleaseState:
     """What is in use, what was before, and the history."""
-    return _settle(services, _repo_of(services, owner_id))
-
-
-def _settle(services: Services, repo_id: str) -> ReleaseState:
-    with open_releases(services.home, repo_id) as releases:
-        releases.settle()
-        return releases.state
+    return release_watch.settle_release(services, _repo_of(services, owner_id))
 
 
 def _repo_of(services: Services, owner_id: str) -> str:
     if owner_id.startswith("task-"):
         return find_task(services.home, owner_id, allow_closed=True).repo_id
+    if owner_id in list_release_owners(services.home):  # also of a repository that was removed: one may be in use
+        return owner_id
     return find_repository(services.home, owner_id).id

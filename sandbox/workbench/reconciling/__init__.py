@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from sandbox.errors import SandboxError
 from sandbox.models import Leftover, LeftoverAction, Reconciliation
 from sandbox.store.liveness import list_dead_controllers
+from sandbox.workbench.controller import release_watch
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.clone_objects import find_clones_set_aside, find_unpacked_clones
 from sandbox.workbench.reconciling.dead_containers import find_dead_guests, find_guest_marks, find_reports
@@ -150,6 +151,8 @@ def collect(services: Services, *, dry_run: bool = False, more: Sequence[Finder]
     """
     with services.home.locked(_LOCK, WAIT_S):
         reconciler = _run_finders(Reconciler(services, dry_run), [*ALL, *more])
+    if not dry_run:
+        release_watch.take_over_releases(services)  # those with time left: this controller may live until then
     return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
 
 

@@ -26,6 +26,7 @@ from sandbox.store.records import (
     list_repositories,
     require_no_open_task,
 )
+from sandbox.store.release_folder import find_releases
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.tasks.lifecycle import EDIT_WAIT_S, close_task, compare_task
@@ -37,7 +38,8 @@ _UNCOMMITTED = "uncommitted changes"
 
 
 def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
-    """Remove a repository with its cache clone, checkouts and own logs. Records and logs of its tasks are kept.
+    """Remove a repository with its cache clone, checkouts and own logs. Records and logs of its tasks are kept, and
+    its releases, which may be in use.
 
     Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` when closed tasks left commits that were
     never pushed, uncommitted changes, names that no commit can hold, or snapshots, unless `discard`.
@@ -58,7 +60,12 @@ def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
             # a mount would keep the folder busy
             remove_worktree(services, locate_worktree(services.home, services.policies, repo_id, orphan.name))
         _delete(home, repo_id)
-    return RemoveResult(repo_id=repo_id, remote_url=known.remote_url if known else None, lost=lost)
+    return RemoveResult(
+        repo_id=repo_id,
+        remote_url=known.remote_url if known else None,
+        lost=lost,
+        releases=find_releases(home, repo_id),
+    )
 
 
 def _find_only_copies(services: Services, repo_id: str, *, discard: bool) -> tuple[str, ...]:

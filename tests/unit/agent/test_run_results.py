@@ -133,6 +133,18 @@ def test_what_went_wrong_comes_first_and_nothing_is_null() -> None:
     assert not holds_null(found)
 
 
+def test_a_failed_phase_of_a_launch_has_the_end_of_what_it_printed() -> None:
+    """Control: one that passed has its line only."""
+    output = "".join(f"{number:03} {'x' * 300}\n" for number in range(100))
+    phases = [
+        {"phase": "probe", "name": name, "verdict": verdict, "wall_time_s": 0.5, "output": output}
+        for name, verdict in (("a", "passed"), ("b", "failed"))
+    ]
+    shown = document(run_result(run_of(phases=phases)))["phases"]
+    assert (len(shown), shown[0], shown[1]) == (17, "probe a: passed in 0.5 s", "probe b: failed in 0.5 s")
+    assert shown[-1] == f"| 099 {'x' * 196}"
+
+
 def test_a_run_that_passed_has_no_tails() -> None:
     passed = run_of(Verdict.PASSED, report=None, failures=())
     found = document(build_answer(background(runs=(passed,)), RunResult))

@@ -40,6 +40,7 @@ class Guest:
         self.control = GuestControl(b"n" * 16, self.hear)
         self.frames: list[tuple[bytes, bytes]] = []
         self.replies: list[tuple[int, bytes]] = []  # exit code and output of the next commands
+        self.errors = b""
         self.files: set[bytes] = set()
         script.use(lambda argv, env: Command(tuple(argv), PurePosixPath("/workspace"), env))
         self.steps = script.run_beside(self.control)
@@ -64,6 +65,7 @@ class Guest:
         if kind == b"S":
             code, output = self.replies.pop(0)
             self.control.receive(OutputChunk(payload[:16], "stdout", output))
+            self.control.receive(OutputChunk(payload[:16], "stderr", self.errors))
             self.control.receive(report(payload[:16], code))
 
 
@@ -205,6 +207,18 @@ def test_s121_the_search_for_a_line_has_a_limit_in_all(
     assert "matched" in script.phases[0].why
     sink(b"up\naa\n")
     assert not script.judge(ended(None)).timed_out
+
+
+def test_errors_of_a_probe_that_fails_are_part_of_its_output(tmp_path: Path) -> None:
+    """Control: of one that passes only what it printed is kept, as before."""
+    for number, (code, output) in enumerate(((1, "said\nwrong\n"), (0, "said\n"))):
+        (tmp_path / str(number)).mkdir()
+        script = build(tmp_path / str(number), LaunchProbe(id="a", argv=("ask",)))
+        guest = Guest(script)
+        guest.errors = b"wrong\n"
+        guest.files, guest.replies = {b"/home/sandbox/up"}, [(code, b"said\n")]
+        guest.run()
+        assert script.phases[1].output == output
 
 
 @pytest.fixture

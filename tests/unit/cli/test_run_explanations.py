@@ -307,3 +307,42 @@ def test_a_make_that_ran_no_test_says_so(printed: str, check_id: str, warns: boo
     assert any("make had no test to run" in line for line in lines) is warns
     cut = run(Verdict.PASSED, 0, check_id=check_id, stdout_tail=printed, truncated=True)
     assert not any("no test to run" in line for line in explain(cut)), "the rest may be tests"
+
+
+def launch(ended: Verdict, code: int | None, **last: Any) -> CheckRun:
+    """A launch of which this was the last phase."""
+    ready = {"phase": "ready", "verdict": "passed", "wall_time_s": 0.1}
+    return run(ended, code, check_id="launch", phases=[ready, {"wall_time_s": 1.0, **last}])
+
+
+PROBE: dict[str, Any] = {"phase": "probe", "name": "answer", "verdict": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (launch(F, 1, **PROBE, why="its output does not match '42'", exit_code=0), []),
+        (launch(F, 1, **PROBE, why="exit code 3 instead of 0", exit_code=3), []),
+        (launch(F, 7, phase="soak", verdict="failed", why="the application ended", exit_code=7),
+         ["it ended with exit code 7"]),
+        (launch(T, None, phase="stop", verdict="timed_out"), ["deadline_s of [launch.stop]"]),
+        (launch(T, None, phase="probe", name="a", verdict="timed_out"), ["deadline_s of the probe 'a'"]),
+        (launch(T, None, phase="ready", verdict="timed_out"), ["deadline_s of [launch.ready]"]),
+        (launch(T, None, phase="soak", verdict="timed_out", why="its guest ended"), ["all deadlines of [launch]"]),
+    ],
+)  # fmt: skip
+def test_a_launch_is_blamed_on_the_phase_that_ended_it(found: CheckRun, said: list[str]) -> None:
+    """Never on `timeout_s` of the check, which a launch does not have, nor on an exit code that no program had."""
+    text = "\n".join(explain(found))
+    assert "timeout_s" not in text
+    assert all(part in text for part in said), text
+    assert said or "exit code" not in text
+
+
+def test_what_a_failed_probe_printed_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """As text of a guest. Control: what a probe printed that passed is not."""
+    show_runs([launch(F, 1, **PROBE, why="exit code 1", output="first\nTraceback\x1b[2J\n")])
+    assert "      | Traceback\n" in (shown := capsys.readouterr().out)
+    assert "\x1b" not in shown
+    show_runs([launch(P, 0, **{**PROBE, "verdict": "passed"}, output="fine\n")])
+    assert "fine" not in capsys.readouterr().out

@@ -50,6 +50,7 @@ UNTRIED = {
     "sandbox.models.checks:shuffle_seed": "a fixed text and a number of nine digits",
     "sandbox.models.definitions:_validate_pattern": "made to see whether it is valid",
     "sandbox.policy.globs:_expression": "pieces of fixed length in atomic groups",
+    "sandbox.profiles.broken_detection:_is_pattern": "made to see whether it is valid",
     "sandbox.profiles.profile_matches:_match_marker": "a profile's pattern, MARKER_BYTES",
     "sandbox.profiles:_validate_pattern": "made to see whether it is valid",
     "sandbox.workbench.reconciling.remove_repository:_list_folders": "names of folders that the product made",

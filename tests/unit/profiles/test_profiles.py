@@ -466,6 +466,43 @@ def test_a_wrong_profile_that_replaces_a_shipped_one_is_detected_as_that(tmp_pat
         detect_profile(found, {"pyproject.toml": b""}.get)
 
 
+RULES = 'priority = 99\n[[detect.all]]\nfile = "CMakeLists.txt"\n[[detect.any]]\nfile = "service.yaml"\n'
+LATER = '[[check]]\nid = "a"\nlabel = "a"\nargv = ["true"]\n'
+BUILT = b"cmake_minimum_required(VERSION 3.25)\nproject(x)\nenable_testing()\n"
+BROKEN_TEXTS = {
+    "in a check": HEAD + RULES + LATER + "oops =\n",
+    "in the first line": "label = \n" + RULES + LATER,
+    "a key twice": HEAD + RULES + LATER + LATER.replace("[[check]]\n", "") + "[launch]\nargv = []\n[launch]\n",
+    "in the priority": HEAD + RULES.replace("99", "99x") + LATER,
+    "in a marker": HEAD + RULES.replace('"service.yaml"', '"service.yaml') + LATER,
+    "in the name of a table": HEAD + RULES.replace("[[detect.any]]", "[[detect.any]") + LATER,
+    "an open string": HEAD.replace('label = "', 'label = """') + RULES + LATER,
+    "rules in one line": HEAD + 'priority = 99\ndetect.any = [{file = "service.yaml"}]\noops =\n' + LATER,
+    "a pattern": HEAD + RULES + 'matches = "("\n' + LATER,
+    "the type of the priority": HEAD + RULES.replace("99", "[99]") + LATER,
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_TEXTS.values(), ids=BROKEN_TEXTS)
+def test_repositories_that_a_broken_file_was_for_are_refused(tmp_path: Path, text: str) -> None:
+    """No shipped profile is used instead, with other checks and another image. Control: other repositories work."""
+    found = load_with(tmp_path, "service", text)
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        detect_profile(found, {"CMakeLists.txt": BUILT, "service.yaml": b""}.get)
+    assert str(tmp_path / "mine" / "service.toml") in caught.value.brief
+    assert detect_profile(found, {"CMakeLists.txt": BUILT}.get).name == "cmake"
+    whole = load_with(tmp_path, "service", HEAD + RULES + LATER)
+    assert detect_profile(whole, {"CMakeLists.txt": BUILT, "service.yaml": b""}.get).name == "service", "the control"
+
+
+def test_bytes_that_are_no_text_hide_no_rules(tmp_path: Path) -> None:
+    folder = own(tmp_path / "mine", "service", "")
+    (folder / "service.toml").write_bytes(f"{HEAD}{RULES}".encode() + b"[launch]\nlabel = '\xff'\n")
+    found = load_profiles([find_resources("policies") / "profiles", folder], WORKSPACE)
+    with refused(ErrorCode.INVALID_INPUT):
+        detect_profile(found, {"CMakeLists.txt": BUILT, "service.yaml": b""}.get)
+
+
 def test_a_new_profile_of_which_nothing_can_be_read_is_never_detected(tmp_path: Path) -> None:
     found = load_with(tmp_path, "service", "label = \n")
     assert "line 1" in found["service"].problem

@@ -23,6 +23,7 @@ from sandbox.models.releases import ReleaseManifest
 from sandbox.store.candidates import FILES, find_candidate, save_candidate, staged_candidate
 from sandbox.store.home import Home
 from sandbox.store.release_folder import Releases, open_releases, staged_release
+from sandbox.workbench.controller import release_watch
 from sandbox.workbench.delivery import promote
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -38,6 +39,7 @@ class Application:
 
     desk: Desk
     tree: str
+    profile: SimpleNamespace
 
     def keep(self, content: bytes, run: str = "run-1") -> None:
         """What a candidate that passed leaves: the key says nothing of its files."""
@@ -48,7 +50,7 @@ class Application:
             manifest = ReleaseManifest.model_validate(
                 {
                     "repo_id": repo_id, "tree": self.tree, "commit": self.head, "key": KEY, "image_digest": "",
-                    "run_id": run, "created_at": datetime.now(UTC),
+                    "run_id": run, "created_at": datetime.now(UTC), "artifacts": ["app"],
                     "files": [{"path": "app", "size": len(content), "sha256": digest, "executable": True}],
                 }
             )  # fmt: skip
@@ -89,13 +91,13 @@ def application(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with desk.workbench:
         desk.write("f", b"changed\n")
         tree = desk.workbench.commit(desk.task.id, "m").tree
-        made = Application(desk, tree)
         profile = SimpleNamespace(release=ReleaseRule(artifacts=("app",), confirm_s=3600), full_name="p")
+        made = Application(desk, tree, profile)
 
         def find_source(_services: object, owner: str) -> SimpleNamespace:
             return SimpleNamespace(owner=owner, repo_id=desk.repo_id, commit=made.head, tree=tree, profile=profile)
 
-        monkeypatch.setattr(promote, "_watch", lambda *_: None)  # it would outlive the test
+        monkeypatch.setattr(release_watch, "watch_release", lambda *_: None)  # it would outlive the test
         monkeypatch.setattr(promote, "find_source", find_source)
         monkeypatch.setattr(promote, "_find_passed", lambda *_: find_candidate(Home(desk.home), desk.repo_id, KEY))
         yield made
@@ -116,6 +118,66 @@ def test_s191_an_approved_promotion_installs_no_files_of_another_run(application
     assert application.installed is None
     application.desk.workbench.promote(application.desk.task.id, 0)
     assert application.installed == OTHER, "the control: a promotion that is bound to nothing takes what is kept"
+
+
+def test_a_promotion_says_how_many_changes_it_leaves_out(application: Application) -> None:
+    application.keep(GOOD)
+    desk = application.desk
+    desk.write("f", b"not committed\n")
+    assert desk.workbench.promote(desk.task.id, 0).uncommitted == 1
+    application.confirm()
+    assert desk.workbench.releases(desk.task.id).uncommitted is None, "only a promotion looks"
+
+
+def test_a_release_has_the_artifacts_that_the_profile_asks_for_now(application: Application) -> None:
+    """The verdict does not depend on them, so the candidate answers from its cache, with the files of before."""
+    application.keep(GOOD)
+    application.promote(None)
+    application.confirm()
+    for artifacts in (("app", "assets"), ("app", "app")):
+        application.profile.release = ReleaseRule(artifacts=artifacts, confirm_s=3600)
+        with refused(ErrorCode.GATE_CLOSED) as caught:
+            application.promote(None)
+        assert "[promote]" in caught.value.brief
+        assert caught.value.hint == f"sandbox candidate {application.desk.task.id} --no-cache"
+    application.profile.release = ReleaseRule(artifacts=("app",), confirm_s=1)
+    application.promote(None)
+    assert application.installed == GOOD, "the control: how long a confirmation may take is no part of a release"
+
+
+def test_releases_of_a_removed_repository_can_be_listed_confirmed_and_rolled_back(application: Application) -> None:
+    """They may be in use. `repo remove` says that they stay. Control: other ids are as unknown as before."""
+    application.keep(GOOD)
+    application.promote(None)
+    workbench, repo_id = application.desk.workbench, application.desk.repo_id
+    workbench.close_task(application.desk.task.id, delete_worktree=True, discard=True)
+    removed = workbench.remove_repository(repo_id, discard=True)
+    assert removed.releases == Home(application.desk.home).releases(repo_id)
+    assert [entry.event.value for entry in workbench.releases(repo_id).history] == ["promoted"]
+    assert workbench.confirm_release(repo_id).pending is None
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        workbench.roll_back_release(repo_id)
+    assert "before the one in use" in caught.value.brief
+    for unknown in ("another", "../releases", f"{repo_id}/current"):
+        with refused(ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT):
+            workbench.releases(unknown)
+
+
+def test_a_repository_without_releases_says_none_when_it_is_removed(application: Application) -> None:
+    workbench = application.desk.workbench
+    assert workbench.releases(application.desk.repo_id).current == "", "a look makes the directory"
+    workbench.close_task(application.desk.task.id, delete_worktree=True, discard=True)
+    assert workbench.remove_repository(application.desk.repo_id, discard=True).releases is None
+
+
+def test_what_waits_can_be_confirmed_or_rolled_back(application: Application) -> None:
+    application.keep(GOOD)
+    application.promote(None)
+    with refused(ErrorCode.CONFLICT) as caught:
+        application.promote(None)
+    repo_id = application.desk.repo_id
+    for action in ("confirm", "rollback"):
+        assert f"`sandbox promote --{action} {repo_id}`" in caught.value.hint
 
 
 def test_s191_what_was_approved_is_installed(application: Application) -> None:
@@ -160,7 +222,7 @@ def test_s191_a_release_of_another_build_of_the_tree_is_not_put_in_use_for_it(ap
     application.keep(GOOD, "run-3")
     with refused(ErrorCode.CONFLICT) as caught:
         application.promote(None)
-    assert "its build gave other files" in caught.value.details
+    assert "gave other files" in caught.value.details
     assert application.installed == OTHER
 
 
@@ -248,9 +310,9 @@ class Flaky:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path, *failures: Exception) -> None:
         self.home, self.failures = home, list(failures)
-        monkeypatch.setattr(promote, "open_releases", self._open)
-        monkeypatch.setattr(promote, "LOOK_S", 0.01)
-        monkeypatch.setattr(promote, "RETRY_S", 0.01)
+        monkeypatch.setattr(release_watch, "open_releases", self._open)
+        monkeypatch.setattr(release_watch, "LOOK_S", 0.01)
+        monkeypatch.setattr(release_watch, "RETRY_S", 0.01)
 
     @contextmanager
     def _open(self, home: Home, repo_id: str) -> Iterator[Releases]:
@@ -263,7 +325,7 @@ class Flaky:
 BUSY = SandboxError(ErrorCode.CONFLICT, "Another operation is still running")
 LINK = SandboxError(ErrorCode.UNSAFE_PATH, "no directory")
 FULL = OSError(28, "No space left on device")
-WATCH = promote._watch
+WATCH = release_watch.watch_release
 
 
 def test_no_failure_ends_the_watch_over_a_release(
@@ -292,7 +354,7 @@ def test_no_failure_ends_the_watch_over_a_release(
 def test_the_watch_over_a_release_ends_with_its_home(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     services = SimpleNamespace(home=SimpleNamespace(root=application.desk.home / "gone"))
     Flaky(monkeypatch, application.desk.home / "gone", *[LINK] * 1000)
-    promote._wait_until_settled(services, "r")  # type: ignore[arg-type]  # what it uses
+    release_watch._wait_until_settled(services, "r")  # type: ignore[arg-type]  # what it uses
 
 
 def test_a_home_that_cannot_be_looked_at_ends_no_watch(
@@ -313,7 +375,7 @@ def test_a_home_that_cannot_be_looked_at_ends_no_watch(
 
     root = Root()
     Flaky(monkeypatch, root, LINK)  # type: ignore[arg-type]  # what it uses
-    promote._wait_until_settled(SimpleNamespace(home=SimpleNamespace(root=root)), "r")  # type: ignore[arg-type]
+    release_watch._wait_until_settled(SimpleNamespace(home=SimpleNamespace(root=root)), "r")  # type: ignore[arg-type]
     assert answers == []
     assert "Stale file handle" in caplog.text
 
@@ -322,10 +384,10 @@ def test_a_lock_that_is_held_for_long_ends_no_wait(application: Application, mon
     """Control: at the end of the wait it is named, and another failure at once."""
     services, repo_id = application.desk.workbench._services, application.desk.repo_id
     Flaky(monkeypatch, application.desk.home, BUSY, BUSY)
-    assert promote.wait_for_confirmation(services, repo_id).pending is None
+    assert release_watch.wait_for_confirmation(services, repo_id).pending is None
     Flaky(monkeypatch, application.desk.home, BUSY)
     with refused(ErrorCode.CONFLICT):
-        promote.wait_for_confirmation(services, repo_id, 0)
+        release_watch.wait_for_confirmation(services, repo_id, 0)
     Flaky(monkeypatch, application.desk.home, LINK)
     with refused(ErrorCode.UNSAFE_PATH):
-        promote.wait_for_confirmation(services, repo_id)
+        release_watch.wait_for_confirmation(services, repo_id)

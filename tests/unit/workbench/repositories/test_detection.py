@@ -58,6 +58,48 @@ def test_an_image_that_no_check_builds_comes_with_what_to_do(workbench: Workbenc
     assert (own.missing_image, "the packages of the project in it" in own.missing_image_hint) == ("maven", True)
 
 
+OWN = b"""label = "Ours"
+image = "base"
+priority = 99
+[[detect.any]]
+file = "go.mod"
+[[check]]
+id = "own"
+label = "own"
+argv = ["true"]
+[launch]
+argv = ["./app"]
+"""
+
+
+@pytest.mark.parametrize("is_chosen", [False, True], ids=["detected", "chosen"])
+def test_no_other_checks_run_while_the_own_profile_has_a_syntax_error(
+    upstream: Upstream, tmp_path: Path, is_chosen: bool
+) -> None:
+    """Neither of a task from before the mistake nor later. Control: before it, there is no engine to run its checks."""
+    own = tmp_path / "home" / "profiles" / "ours.toml"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(OWN + b'[launch.ready]\nfile = "up"\n')
+    upstream.write("go.mod", b"module x\n")
+    upstream.commit()
+    environ = {"PATH": "/usr/bin:/bin", "DOCKER_HOST": f"unix://{tmp_path}/no-engine"}
+    with Workbench(tmp_path / "home", environ=environ, allow_file=True) as bench:
+        repository = bench.clone(str(upstream.root)).repository
+        assert repository.profile == "ours"
+        if is_chosen:
+            bench.set_repository(repository.id, {"profile": "ours"})
+        task = bench.create_task(repository.id, "before")
+        with refused(ErrorCode.ENGINE_UNAVAILABLE):
+            bench.verify(task.id)
+    own.write_bytes(OWN + b'[launch.ready]\nfile = up"\n')
+    with Workbench(tmp_path / "home", environ=environ, allow_file=True) as bench:
+        for work in (bench.verify, bench.candidate, bench.promote):
+            with refused(ErrorCode.INVALID_INPUT) as caught:
+                work(task.id)
+            assert str(own) in caught.value.brief
+            assert "line 13" in caught.value.details
+
+
 def test_each_ref_is_judged_by_its_own_tree(workbench: Workbench, upstream: Upstream) -> None:
     upstream.git("checkout", "-q", "-b", "bare")
     upstream.git("rm", "-q", "go.mod", "Makefile")
