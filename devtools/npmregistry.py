@@ -75,7 +75,9 @@ class NpmRegistry:
             return None
         documents = {version: self._describe(name, version) for version in versions}
         times = {"time": self.times[name]} if name in self.times else {}
-        return json.dumps({"name": name, "dist-tags": {"latest": max(versions)}, "versions": documents, **times}).encode()
+        return json.dumps(
+            {"name": name, "dist-tags": {"latest": max(versions)}, "versions": documents, **times}
+        ).encode()
 
     def _describe(self, name: str, version: str) -> dict[str, Any]:
         file = f"{name.rpartition('/')[2]}-{version}.tgz"

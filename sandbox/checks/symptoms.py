@@ -218,7 +218,9 @@ _FILE = r"'([\w./+@-]{0,80}[./][\w+@-]{1,40})'"
 _STOPPED = (  # said where no symptom is known, also of the lines below
     (re.compile(rf"^CMake Error: File (?:/workspace/)?{_NAME} does not exist\.$"), f"CMake stops: {_NO_FILE}"),
     (
-        re.compile(rf"^\S{{0,200}}?([\w./+@-]{{0,80}}meson\.build):\d+:\d+: ERROR: File (?:/workspace/)?{_NAME} does not"),
+        re.compile(
+            rf"^\S{{0,200}}?([\w./+@-]{{0,80}}meson\.build):\d+:\d+: ERROR: File (?:/workspace/)?{_NAME} does not"
+        ),
         f"Meson stops in {{}}: {_NO_FILE}",
     ),
     (re.compile(rf"^g?make(?:\[\d+\])?: \*\*\* No rule to make target {_FILE}, needed by "), f"make stops: {_NO_FILE}"),

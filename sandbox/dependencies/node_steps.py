@@ -46,8 +46,9 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
         return None
     projects: _Projects = {"": _add_needs(project.groups, needs)}
     placed = read_npm_lock(collection, project) or read_other_locks(collection, project)
-    runtime = dict(_parse_need(text) for text in needs if split_spec(text)[0] in _RUNTIMES)
-    if not _is_complete(placed, project, [text for text in needs if split_spec(text)[0] not in runtime]):
+    runtimes = [text for text in needs if split_spec(text)[0] in _RUNTIMES]
+    runtime = {"runtime": _parse_need(runtimes[0])[1]} if runtimes else {}
+    if not _is_complete(placed, project, [text for text in needs if text not in runtimes]):
         placed = []
     if not placed:
         projects = _add_members(collection, project, projects)
@@ -60,9 +61,7 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
             _NO_PROGRAMS: _read_script(_NO_PROGRAMS),
             _CERTIFICATES: _read_script(_CERTIFICATES),
             "packages.json": _write_packages(placed),
-            "engines.json": json.dumps(
-                {"node": project.engines} | {"runtime": wanted for wanted in runtime.values()}
-            ).encode("ascii"),
+            "engines.json": json.dumps({"node": project.engines, **runtime}).encode("ascii"),
             "projects.json": json.dumps(projects, sort_keys=True).encode("ascii"),
         },
         install_files={_INSTALL: _read_script(_INSTALL)},

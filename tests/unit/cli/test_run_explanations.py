@@ -232,9 +232,7 @@ def test_a_cause_that_explains_nothing_is_not_shown(capsys: pytest.CaptureFixtur
     assert not [line for line in lines if "cause" in line]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "stream"), [((0, 5), " --stream stderr"), ((5, 5), ""), ((5, 0), ""), ((0, 0), "")]
-)
+@pytest.mark.parametrize(("sizes", "stream"), [((0, 5), " --stream stderr"), ((5, 5), ""), ((5, 0), ""), ((0, 0), "")])
 def test_the_command_for_the_whole_log_names_the_stream_that_has_it(
     sizes: tuple[int, int], stream: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -381,9 +381,7 @@ def test_peers_that_do_not_fit_are_named(tmp_path: Path) -> None:
     with serve_npm_packages() as registry:
         for name, wanted in (("one", "1"), ("two", "2")):
             peers = {"@s/peer": wanted, "maybe": "*", "one": "*"}
-            registry.add(
-                name, "1.0.0", {}, peerDependencies=peers, peerDependenciesMeta={"maybe": {"optional": True}}
-            )
+            registry.add(name, "1.0.0", {}, peerDependencies=peers, peerDependenciesMeta={"maybe": {"optional": True}})
         for version in ("1.0.0", "2.0.0"):
             registry.add("@s/peer", version, {})
         status, archives, files = fetch(tmp_path / "x", registry.url, {"devDependencies": {"one": "*", "two": "*"}})
@@ -405,7 +403,7 @@ def test_a_locked_package_that_another_one_needs_says_which_node_it_is_for(tmp_p
                 registry.add(name, version, {})
         found = []
         for case, groups in (("1", {"dependencies": {"one": "1"}}), ("2", {"devDependencies": {"two": "1"}})):
-            status, archives, files = fetch(tmp_path / case, registry.url, groups, locked)
+            status, _, files = fetch(tmp_path / case, registry.url, groups, locked)
             assert status == 0
             found.append(files["selection.txt"])
         assert found == ["all, as locked, with Node.js 98.0.0\n"] * 2

@@ -73,7 +73,10 @@ def test_the_version_that_a_build_gets_is_not_for_tests_unless_the_operator_set_
     note = f'echo "{" ".join(f"${{{name}-unset}}" for name in NAMES)}" >{tmp_path}'
     uv = f"""#!/bin/sh
 case "$*" in
-venv*) for last; do :; done; mkdir -p $last/bin $last/lib/python3.11/site-packages; cp {bin_folder}/venv-python $last/bin/python ;;
+venv*)
+    for last; do :; done
+    mkdir -p $last/bin $last/lib/python3.11/site-packages
+    cp {bin_folder}/venv-python $last/bin/python ;;
 build*) {note}/build ;;
 esac
 """
