@@ -164,7 +164,10 @@ _ASKED_GIT = (
     r"^fatal: not a git repository: /nonexistent/managed-by-space-sandbox$",
     rf"{_RAISED}LookupError: setuptools-scm was unable to detect version for ",
 )
-_RAN_GIT = rf"{_RAISED}subprocess\.CalledProcessError: Command '\[?'?(?:/usr/bin/)?git\b.{{0,300}} exit status 128\.$"
+_RAN_GIT = (
+    rf"{_RAISED}(?:failed on \w+ with \")?subprocess\.CalledProcessError: "
+    r"Command '\[?'?(?:/usr/bin/)?git\b.{0,300} exit status 128\.\"?$"
+)
 _SINCE_NODE = (  # methods of the language, which packages use without a word in their `engines`
     (r"(?:\S{1,200}\.)?(findLast|findLastIndex)", "18"),
     (r"(?:\S{1,200}\.)?(toReversed|toSorted|toSpliced)", "20"),

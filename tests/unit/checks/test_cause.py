@@ -268,9 +268,11 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
         ("fatal: not a git repository (or any of the parent directories): .git", "no git data"),
         ("LookupError: setuptools-scm was unable to detect version for /workspace.", "no git data"),
         (GIT_MASK.decode().replace("gitdir:", "fatal: not a git repository:"), "no git data"),
+        ("E   subprocess.CalledProcessError: Command '['git', 'tag']' returned non-zero exit status 128.", "is masked"),
         (
-            "E   subprocess.CalledProcessError: Command '['git', 'config', '-l']' returned non-zero exit status 128.",
-            "git",
+            "failed on setup with \"subprocess.CalledProcessError: Command '['git', 'config', '-l']' returned non-zero "
+            'exit status 128."',
+            "is masked",
         ),
         ('color.go:11:2: cannot find package "github.com/a/b" in any of:', "no module is fetched without a go.mod"),
         ('Can\'t exec "kyua": No such file or directory at /usr/share/autoconf/A.pm line 293.', "no command 'kyua'"),
