@@ -36,13 +36,16 @@ def write_integrity(content: bytes) -> str:
 
 @dataclass
 class NpmRegistry:
-    """What is served. `asked`: paths of all requests. `refused`: the status of HTTP by name of a package."""
+    """What is served. `asked`: paths of all requests. `refused`: the status of HTTP by name of a package. `times`: when
+    the versions of a package appeared, by its name.
+    """
 
     port: int
     versions: dict[str, dict[str, bytes]] = field(default_factory=dict)
     manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
+    times: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -71,7 +74,10 @@ class NpmRegistry:
         if not versions:
             return None
         documents = {version: self._describe(name, version) for version in versions}
-        return json.dumps({"name": name, "dist-tags": {"latest": max(versions)}, "versions": documents}).encode()
+        times = {"time": self.times[name]} if name in self.times else {}
+        return json.dumps(
+            {"name": name, "dist-tags": {"latest": max(versions)}, "versions": documents, **times}
+        ).encode()
 
     def _describe(self, name: str, version: str) -> dict[str, Any]:
         file = f"{name.rpartition('/')[2]}-{version}.tgz"

@@ -24,6 +24,9 @@ _ENVIRONMENT, _GUEST, _CODE, _UNKNOWN = (
 _NETWORK = "it tried to use a network, and a check has none"
 _NO_SERVER = "it wants a database or another server, and none answers: a profile may declare one (docs/services.md)"
 _NO_GIT = "it asks git, and a check sees no git data (no .git, no tags)"
+_MASKED_GIT = "it runs git, which fails because `.git` is masked: a check sees no git data (docs/profiles.md)"
+_NO_FILE = "it finds no file '{}', which is not in the commit, perhaps because .gitignore names it, or is made later"
+_OLD_NODE = "'{{}}' came with Node.js {}, and this Node.js may be older (docs/dependencies.md, engines of packages)"
 _IMAGE = "add a Debian package that has it (docs/images.md)"
 _ADD_PACKAGES = "add {} to `packages` of the repository (docs/images.md, Debian packages)"
 _EITHER = "the tree or the image lacks it"
@@ -161,6 +164,17 @@ _ASKED_GIT = (
     r"^fatal: not a git repository: /nonexistent/managed-by-space-sandbox$",
     rf"{_RAISED}LookupError: setuptools-scm was unable to detect version for ",
 )
+_RAN_GIT = (
+    rf"{_RAISED}(?:failed on \w+ with \")?subprocess\.CalledProcessError: "
+    r"Command '\[?'?(?:/usr/bin/)?git\b.{0,300} exit status 128\.\"?$"
+)
+_SINCE_NODE = (  # methods of the language, which packages use without a word in their `engines`
+    (r"(?:\S{1,200}\.)?(findLast|findLastIndex)", "18"),
+    (r"(?:\S{1,200}\.)?(toReversed|toSorted|toSpliced)", "20"),
+    (r"((?:Object|Map)\.groupBy|Promise\.withResolvers|Array\.fromAsync|Iterator\.from)", "22"),
+    (r"(?:\S{1,200}\.)?(isSubsetOf|isSupersetOf|isDisjointFrom|symmetricDifference)", "22"),
+    (r"(Promise\.try|RegExp\.escape)", "24"),
+)
 _MET_A_LIMIT = (
     (_GUEST, rf"{_RAISED}OSError: \[Errno 28\] No space left on device", _NO_SPACE),
     (_GUEST, r"^[\w./+-]{1,80}: (?:.{0,200}: )?No space left on device$", _NO_SPACE),
@@ -203,7 +217,17 @@ _BY_NODE = (
     (_CODE, r"^(?:Uncaught )?ReferenceError: ([\w$]{1,80}) is not defined$", "'{}' is not defined"),
     (_CODE, r"^SyntaxError: \S", "a file has a syntax error"),
 )
+_FILE = r"'([\w./+@-]{0,80}[./][\w+@-]{1,40})'"
 _STOPPED = (  # said where no symptom is known, also of the lines below
+    (re.compile(rf"^CMake Error: File (?:/workspace/)?{_NAME} does not exist\.$"), f"CMake stops: {_NO_FILE}"),
+    (
+        re.compile(
+            rf"^\S{{0,200}}?([\w./+@-]{{0,80}}meson\.build):\d+:\d+: ERROR: File (?:/workspace/)?{_NAME} does not"
+        ),
+        f"Meson stops in {{}}: {_NO_FILE}",
+    ),
+    (re.compile(rf"^g?make(?:\[\d+\])?: \*\*\* No rule to make target {_FILE}, needed by "), f"make stops: {_NO_FILE}"),
+    (re.compile(rf"^ninja: error: {_FILE}, needed by "), f"Ninja stops: {_NO_FILE}"),
     (re.compile(rf"^CMake Error at {_NAME}:\d+ \("), "CMake stops in {}: its output says why"),
     (
         re.compile(r"^\S{0,200}?([\w./+@-]{0,80}meson\.build):\d+:\d+: ERROR: "),
@@ -244,6 +268,11 @@ _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
         *((_ENVIRONMENT, pattern, _NETWORK) for pattern in _ASKED_A_NETWORK),
         *((_ENVIRONMENT, pattern, _NO_SERVER) for pattern in _WANTED_A_SERVER),
         *((_ENVIRONMENT, pattern, _NO_GIT) for pattern in _ASKED_GIT),
+        (_ENVIRONMENT, _RAN_GIT, _MASKED_GIT),
+        *(
+            (_UNKNOWN, rf"^(?:Uncaught )?TypeError: {name} is not a function$", _OLD_NODE.format(version))
+            for name, version in _SINCE_NODE
+        ),
         *_MET_A_LIMIT,
         *_BY_PYTEST,
         *_BY_NODE,

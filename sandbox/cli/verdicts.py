@@ -263,9 +263,10 @@ def _format_location(failure: TestFailure) -> str:
 
 
 def _show_log_command(run: CheckRun, owner_id: str | None) -> None:
-    """Print the command that shows the whole log. A cached verdict has no log of its own."""
+    """Print the command that shows the whole log, of stderr if that is all. A cached verdict has no log of its own."""
     if owner_id is not None and not run.cached:
-        click.echo(add_home(f"      full log: sandbox check log {owner_id} {run.run_id}"))
+        stream = " --stream stderr" if run.stderr_bytes and not run.stdout_bytes else ""
+        click.echo(add_home(f"      full log: sandbox check log {owner_id} {run.run_id}{stream}"))
 
 
 def format_elapsed(started: float) -> str:

@@ -239,7 +239,8 @@ def _git_data(facts: SeenFacts) -> Iterator[Remark]:
     if facts.lacks_version:
         yield Remark(
             kind=RemarkKind.GIT_DATA,
-            seen="The build reads its version from git, and a check sees no git data (no .git, no tags)",
+            seen="The manifests name a tool that reads the version from git, and a check sees no git data "
+            "(no .git, no tags)",
             remedy="Its tool takes it from no variable; what to do is in docs/profiles.md, Facts of the commit"
             if facts.no_variable
             else "Set it in the variable that its tool reads, for example: "

@@ -36,6 +36,7 @@ const NOT_THERE = new Set(['E404', 'ETARGET', 'ENOVERSIONS'])
 const UNFIT = new Set([...NOT_THERE, 'ERESOLVE', 'EINVALIDTAGNAME', 'EUNSUPPORTEDPROTOCOL'])
 const NOT_GIVEN = new Set([...NOT_THERE, 'E401', 'E403', 'E451']) // a mirror may allow some packages only
 const WANTS_LOGIN = new Set(['EOTP', 'EAUTHIP'])
+const SHOWN_PEERS = 8
 const NO_ANSWER = /^(?:ECONN[A-Z]+|E[A-Z]*TIMEOUT|ETIMEDOUT|ENOTFOUND|EAI_[A-Z]+|EPIPE|E(?:HOST|NET)UNREACH|ERR_SOCKET_TIMEOUT)$/
 
 const readJson = name => JSON.parse(fs.readFileSync(name, 'utf8'))
@@ -192,11 +193,11 @@ async function resolve (projects, options, groups) {
   const uri = (/ (?:- GET|request to) (\S+)/.exec(done.seen) || [])[1]
   if (!UNFIT.has(code)) throw Object.assign(new Error(hint + done.seen), { code, uri }) // asking for less would not help
   say(done.seen)
-  return []
+  return Object.assign([], { code })
 }
 
-// What says which Node.js a project is for: its own engines, those of the packages that it names itself, and the types
-// of Node.js's API that it is written with.
+// What says which Node.js a project is for, beside its own engines: those of the packages that it names itself, and the
+// types of Node.js's API that it is written with; then those of all other packages, as far as they are known here.
 async function listWishes (packages) {
   const asked = new Set(Object.values(readJson('projects.json')['']).flatMap(group => Object.keys(group)))
   const own = packages.filter(one => asked.has(one.file.slice(0, one.file.lastIndexOf('@')).replace('+', '/')))
@@ -207,20 +208,24 @@ async function listWishes (packages) {
       if (!NOT_GIVEN.has(error.code)) throw error
     }
   }))
-  return own.map(one => {
+  const read = one => {
     if (one.name === '@types/node') return `>=${semver.major(one.version)}`
     return (one.engines && one.engines.node) || '*'
-  })
+  }
+  const rest = packages.filter(one => !own.includes(one) && one.name !== '@types/node' && isForThisSystem(one))
+  return { named: own.map(read), others: rest.map(read) }
 }
 
 // The Node.js that suits most of them, if the image's does not: of the oldest such line with long-term support, its
 // newest version of the day. It is a package like any other, and nothing of it runs here. Returns what to say of it.
 async function fetchRuntime (packages) {
-  const own = readJson('engines.json').node
-  const wishes = await listWishes(packages)
-  const rate = version => semver.satisfies(version, own) ? wishes.filter(wish => semver.satisfies(version, wish)).length : -1
+  const { node, runtime: own = node } = readJson('engines.json') // `runtime`: what the operator's profile needs
+  const { named, others } = await listWishes(packages)
+  const count = (version, wishes) => wishes.filter(wish => semver.satisfies(version, wish)).length
+  const weight = others.length + 1 // all others together count less than one that the project names
+  const rate = version => semver.satisfies(version, own) ? count(version, named) * weight + count(version, others) : -1
   const name = `node-${process.platform}-${process.arch}`
-  if (rate(process.versions.node) === wishes.length || packages.some(one => one.name === name)) return ''
+  if (rate(process.versions.node) === named.length * weight + others.length || packages.some(one => one.name === name)) return ''
   let found
   try {
     found = await pacote.packument(name, { ...settings, fullMetadata: true })
@@ -280,6 +285,20 @@ function leaveOut (projects, absent) {
   return Object.fromEntries(Object.entries(projects).map(([folder, groups]) => [folder, without(groups)]))
 }
 
+// For peers that are not chosen: npm chooses none with `--legacy-peer-deps`.
+function listLackingPeers (packages) {
+  const there = new Set(packages.map(one => one.file.slice(0, one.file.lastIndexOf('@')).split(/[,:]/).pop().split('=')[0]))
+  const isNeeded = (one, name) => !((one.peerDependenciesMeta || {})[name] || {}).optional
+  const peers = packages.flatMap(one => Object.keys(one.peerDependencies || {}).filter(name => isNeeded(one, name)))
+  return [...new Set(peers)].filter(name => !there.has(name.replace('/', '+'))).sort()
+}
+
+function describeLackingPeers (packages) {
+  const lacking = listLackingPeers(packages)
+  const more = lacking.length > SHOWN_PEERS ? ` and ${lacking.length - SHOWN_PEERS} more` : ''
+  return lacking.length > 0 ? ` (none of: ${lacking.slice(0, SHOWN_PEERS).join(', ')}${more})` : ''
+}
+
 async function main () {
   fs.mkdirSync('archives')
   if (process.env.HTTPS_PROXY) settings.proxy = await startQueue()
@@ -296,28 +315,34 @@ async function main () {
       fs.mkdirSync('archives')
     }
   }
-  const before = `--before=${asOf}`
   const runtime = ['dependencies', 'optionalDependencies', 'peerDependencies']
+  const day = { name: `, as of ${asOf}`, options: [`--before=${asOf}`] }
+  const newest = { name: '', options: [] }
   let projects = readJson('projects.json')
-  let all = 'all'
   let packages
-  const choose = async (name, options, groups) => {
+  const choose = async (name, { options }, groups) => {
     packages = await resolve(projects, options, groups)
     await fetchAll(packages)
     return fs.readdirSync('archives').length > 0 && `${name}${await fetchRuntime(packages)}`
   }
-  let chosen = await choose(`all, as of ${asOf}`, [before])
+  const withPeers = (all, when) => choose(`${all}${when.name}`, when)
+  const withoutPeers = async (all, when, groups) => {
+    const given = await choose(all, { options: [...when.options, '--legacy-peer-deps'] }, groups)
+    return given && given.replace(all, `${all}${when.name}, whatever their peers${describeLackingPeers(packages)}`)
+  }
+  let chosen = await withPeers('all', day)
+  const doNotFit = packages.code === 'ERESOLVE' // else one of them is younger than the commit
   const absent = chosen ? [] : await listAbsent(projects)
+  const all = absent.length > 0 ? 'all but what the registry lacks' : 'all'
   if (absent.length > 0) { // then no attempt with all of them can succeed
     projects = leaveOut(projects, absent)
-    all = 'all but what the registry lacks'
     writeNames('absent.txt', absent)
+    chosen = await withPeers(all, day)
   }
-  chosen = chosen || await choose(`${all}, as of ${asOf}, whatever their peers`, [before, '--legacy-peer-deps']) ||
-    await choose(all, ['--legacy-peer-deps'])
+  chosen = chosen || (!doNotFit && await withPeers(all, newest)) || await withoutPeers(all, day) ||
+    (doNotFit && await withPeers(all, newest)) || await withoutPeers(all, newest)
   if (chosen) return chosen
-  chosen = await choose(`runtime, as of ${asOf}`, [before, '--legacy-peer-deps'], runtime) ||
-    await choose('runtime', ['--legacy-peer-deps'], runtime)
+  chosen = await withoutPeers('runtime', day, runtime) || await withoutPeers('runtime', newest, runtime)
   if (!chosen) throw new Error('no versions fit together')
   const there = new Set(packages.map(one => one.name)) // what a runtime package needs, too
   const missing = listDevelopment(projects).filter(([name]) => !there.has(name))

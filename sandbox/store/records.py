@@ -15,11 +15,13 @@ from sandbox.store.home import Home, parse_json, read_content, read_json, valida
 
 if TYPE_CHECKING:
     import difflib
+    import shlex
 
     from sandbox.models import CheckRun
     from sandbox.store import task_table
 else:  # loaded for a name that does not exist
     difflib = LazyModule("difflib")
+    shlex = LazyModule("shlex")
     task_table = LazyModule("sandbox.store.task_table")
 
 
@@ -150,6 +152,8 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
         is_id = re.fullmatch(TASK_ID_PATTERN, task_id)
         short = "" if is_id else " Four characters of an id are enough, and `-` is the task used last in a terminal."
         hint = f"`sandbox task list` shows open tasks, with --all also closed ones.{short}"
+        if not is_id and (task_id in {".", ".."} or "/" in task_id):
+            hint = f"A task is meant. For a directory or a URL: `sandbox run {shlex.quote(task_id[:100])}`"
         raise not_found_error("task", task_id, _list_open_first(home), hint, in_order=True)
     if task.status is TaskStatus.CLOSED and not allow_closed:
         raise SandboxError(ErrorCode.CONFLICT, f"{task_id} is closed", hint="Create a new task for further work.")

@@ -176,6 +176,10 @@ def test_what_is_missing_is_named_with_the_package_of_debian_that_has_it(said: s
 @pytest.mark.parametrize(
     ("said", "words"),
     [
+        ("CMake Error: File /workspace/cmake/config.h.in does not exist.", "no file 'cmake/config.h.in'"),
+        ("meson.build:2:0: ERROR: File src/no.c does not exist.", "no file 'src/no.c'"),
+        ("make[1]: *** No rule to make target 'src/no.c', needed by 'x.o'.  Stop.", "no file 'src/no.c'"),
+        ("ninja: error: 'src/no.c', needed by 'x', missing and no known rule to make it", ".gitignore"),
         (
             "CMake Error at src/CMakeLists.txt:31 (message):\n  Cannot determine it\n",
             "CMake stops in src/CMakeLists.txt",
@@ -264,6 +268,12 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
         ("fatal: not a git repository (or any of the parent directories): .git", "no git data"),
         ("LookupError: setuptools-scm was unable to detect version for /workspace.", "no git data"),
         (GIT_MASK.decode().replace("gitdir:", "fatal: not a git repository:"), "no git data"),
+        ("E   subprocess.CalledProcessError: Command '['git', 'tag']' returned non-zero exit status 128.", "is masked"),
+        (
+            "failed on setup with \"subprocess.CalledProcessError: Command '['git', 'config', '-l']' returned non-zero "
+            'exit status 128."',
+            "is masked",
+        ),
         ('color.go:11:2: cannot find package "github.com/a/b" in any of:', "no module is fetched without a go.mod"),
         ('Can\'t exec "kyua": No such file or directory at /usr/share/autoconf/A.pm line 293.', "no command 'kyua'"),
         (
@@ -303,6 +313,21 @@ def test_what_passed_has_no_cause_whatever_it_printed(path: Path) -> None:
 def test_a_thing_of_the_environment_that_is_not_there_is_named(line: str, words: str) -> None:
     found = why(failed(1, err=line))
     assert (found.kind, words in found.sentence) == (ENVIRONMENT, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("TypeError: object.split(...).toReversed is not a function", "'toReversed' came with Node.js 20"),
+        ("TypeError: Object.groupBy is not a function", "'Object.groupBy' came with Node.js 22"),
+        ("TypeError: x.toSorted is not a function", "'toSorted' came with Node.js 20"),
+    ],
+)
+def test_a_method_that_an_older_node_lacks_is_named_with_the_version(line: str, words: str) -> None:
+    """Control: a method of the project's own."""
+    found = why(failed(1, err=line))
+    assert (found.kind, words in found.sentence) == (UNKNOWN, True)
+    assert why(failed(1, err="TypeError: x.own is not a function")).sentence == EXIT_STATUS_ONLY
 
 
 def test_the_header_of_an_old_catch2_asks_for_no_newer_one() -> None:

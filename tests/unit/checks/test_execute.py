@@ -424,12 +424,12 @@ def test_a_failure_is_located_at_the_end_of_a_long_text_in_bounded_time(tmp_path
 
 
 def test_only_so_many_report_files_are_read(tmp_path: Path) -> None:
-    for n in range(205):
-        (tmp_path / f"{n:03}.xml").write_bytes(b'<testsuite tests="1"/>')
+    for n in range(2_005):
+        (tmp_path / f"{n:04}.xml").write_bytes(b'<testsuite tests="1"/>')
     results = CollectedResults()
     found = read_report(tmp_path, results=results)
     assert found is not None
-    assert found.tests == 200
+    assert found.tests == 2_000
     assert not results.complete
 
 

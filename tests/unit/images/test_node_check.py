@@ -304,3 +304,36 @@ def test_a_folder_that_cannot_be_read_has_no_packages(check: Check, tmp_path: Pa
     finally:
         left.chmod(0o700)
         (left / "inner").chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("manager", "pattern", "expected"),
+    [
+        ("pnpm", "/^build:.*/", (0, ["build:a x", "build:b x"])),
+        ("pnpm", r"/:a$|^fails$|c\/d/", (7, ["build:a x"])),
+        ("pnpm", r"/c\/d/", (0, ["c/d x"])),
+        ("pnpm", "/none/", (1, [])),
+        ("pnpm", "/(/", (1, [])),
+        ("yarn", "/^build:.*/", (1, [])),
+    ],
+)
+def test_pnpm_runs_all_scripts_that_a_pattern_fits(
+    manager: str, pattern: str, expected: tuple[int, list[str]], project: Project, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    shutil.copy(PROGRAM, tmp_path / "bin" / manager)
+    names = ("build:a", "prebuild", "build:b", "c/d")
+    scripts = {name: f"echo ran {name}" for name in names[:1]} | {"fails": "exit 7"}
+    scripts |= {name: f"echo ran {name}" for name in names[1:]}
+    (project.root / "package.json").write_text(json.dumps({"scripts": scripts}))
+    argv = [str(tmp_path / "bin" / manager), "run", pattern, "x"]
+    done = subprocess.run(argv, cwd=project.root, capture_output=True, text=True, check=False)
+    assert (done.returncode, [one[4:] for one in done.stdout.splitlines()]) == expected, done.stderr
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_real_pnpm_of_the_layer_downloads_no_other_version(is_there: bool, project: Project) -> None:
+    if is_there:
+        (project.layer / "node_modules/.bin/pnpm").symlink_to("../writer/cli.js")
+    says = "echo ran x$npm_config_manage_package_manager_versions $pnpm_config_pm_on_fail"
+    assert project.check(test=says) == (0, ["xfalse ignore" if is_there else "x"])

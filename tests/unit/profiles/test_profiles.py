@@ -575,6 +575,7 @@ port = 5432
 def test_a_profile_that_extends_a_shipped_one_runs_what_that_runs(tmp_path: Path) -> None:
     shipped = find_resources("policies") / "profiles"
     (tmp_path / "django.toml").write_text(f'extends = "python"\nlabel = "Django"\n{SERVICE}')
+    (tmp_path / "plain.toml").write_text('extends = "python"\n')
     (tmp_path / "python.toml").write_text(f'extends = "python"\n{SERVICE}')
     found = load_profiles([shipped, tmp_path], WORKSPACE)
     python, django = load_profiles([shipped], WORKSPACE)["python"], found["django"]
@@ -582,6 +583,7 @@ def test_a_profile_that_extends_a_shipped_one_runs_what_that_runs(tmp_path: Path
     assert [service.name for service in django.services] == ["db"]
     assert django.markers == ()
     assert found["python"] == python.model_copy(update={"services": django.services})
+    assert (found["plain"].label, found["plain"].problem) == (python.label, ""), "docs/dependencies.md has such a file"
 
 
 @pytest.mark.parametrize(

@@ -388,6 +388,19 @@ def test_an_unknown_name_of_any_length_is_told_shortly(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wanted", "command"),
+    [(".", "run ."), ("./a b", "run './a b'"), ("https://x.example/y", "run https://x.example/y"), ("x", "task list")],
+)
+def test_a_directory_in_place_of_a_task_is_answered_with_the_command_for_it(
+    wanted: str, command: str, home: Home
+) -> None:
+    """Control: a word that may be part of an id."""
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        find_task(home, wanted)
+    assert f"`sandbox {command}`" in caught.value.hint
+
+
+@pytest.mark.parametrize(
     "document",
     [{"repositories": 5}, {"repositories": [5]}, {"repositories": [{"id": "x"}]}, {"repositories": None}, {"other": 1}],
     ids=["number", "list", "incomplete", "null", "unknown"],
