@@ -290,7 +290,8 @@ _IMPORTS = (
 _PERL = _IMPORTS[-1]
 _ADD = {
     _IMPORTS[0]: "add its package to the extra or dependency group `test`, or to `needs` of a profile",
-    _IMPORTS[1]: "add its package to devDependencies, or to `needs` of a profile",
+    _IMPORTS[1]: "add its package to devDependencies, or to `needs` of a profile; `sandbox layers show` names peers of "
+    "other packages that were left out",
     _PERL: "add it to the cpanfile, to TEST_REQUIRES of Makefile.PL, or to `needs` of a profile",
 }
 """By the message about a missing module: how it is added."""
