@@ -162,7 +162,7 @@ def _list_reasons(before: CheckSide, after: CheckSide, counts: Counter[TestChang
         return
     if before.run is not None and (change := _compare_endings(before.run, after.run)):
         yield change
-    if before.verdict is Verdict.PASSED and not any(counts[kind] for kind in _EXPLAINING):
+    elif before.verdict is Verdict.PASSED and not any(counts[kind] for kind in _EXPLAINING):
         yield f"it ended as {after.run.verdict.value}, and passed before, and its report names no test that fails newly"
     if not (before.complete and after.complete):
         yield _UNKNOWN_TESTS

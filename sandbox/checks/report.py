@@ -111,8 +111,8 @@ class _Parsed:
     of_tests: bool = True
 
     def add_to(self, total: ReportSum, results: CollectedResults) -> bool:
-        """Whether it is usable. Of a report's own counts and those of its tests the larger ones hold: it may have more
-        tests than are kept, and may count too few.
+        """Whether it is usable. A report's own counts go before those of its tests: it may have more than are kept, and
+        may have the case of a repeated test twice. But no fewer tests failed than have failed cases.
         """
         results.complete &= self.complete
         if not self.usable:
@@ -120,13 +120,22 @@ class _Parsed:
         counts = Counter(total.counts)
         total.add(self.results)
         if self.counts:
-            total.counts = counts + (self.counts | (total.counts - counts))
+            total.counts = counts + _correct_counts(self.counts, total.counts - counts)
         total.only_rules &= not self.of_tests
         for result in self.results:
             results.add(result)
         return True
 
 
+def _correct_counts(own: Counter[str], counted: Counter[str]) -> Counter[str]:
+    """The counts of a file, with the failures of its cases if it leaves some out and no case is there twice."""
+    failed = sum(own[name] for name in _FAILED)
+    if counted["tests"] > own["tests"] or sum(counted[name] for name in _FAILED) <= failed:
+        return own
+    return own | Counter({name: counted[name] for name in _FAILED})
+
+
+_FAILED = ("failures", "errors")
 _COUNTS = ("tests", "failures", "errors", "skipped")
 _TAP = (b".tap", b".t")
 _SUFFIXES = (b".xml", *_TAP, b".sarif", b".json", b".jsonl")

@@ -42,7 +42,6 @@ DETACHED = "HEAD"
 """What stands for the default branch of a remote that has none, or only those of tasks: its HEAD, which the clone keeps
 beside the branches."""
 
-_TASK_BRANCHES = "space-agent/"
 _ONLY_HEAD, _OTHER_HEAD = f"refs/remotes/origin/{DETACHED}", "refs/requests/HEAD"
 """Where a detached HEAD is kept: in place of a default branch, or as a pull request, which no branch leads to."""
 
@@ -278,12 +277,13 @@ class _RemoteAnswer(NamedTuple):
 
 def _ask_remote(git: Git, access: RemoteAccess, *, compare: bool) -> _RemoteAnswer:
     """With `compare` it has the answer of `_find_unchanged_head`. The list of refs may be large: it is not kept."""
-    remote = transport.read_remote_refs(git, access)
+    last = _read_last_fetch(git.git_dir)
+    remote = transport.read_remote_refs(git, access, last.head.branch if last else "")
     unchanged = _find_unchanged_head(git, remote) if compare else None
     if remote.head.branch:
         return _RemoteAnswer(remote.head, unchanged, "")
     names = (name.removeprefix("refs/heads/") for name in remote.refs if name.startswith("refs/heads/"))
-    has_branch = any(not name.startswith(_TASK_BRANCHES) for name in names)
+    has_branch = any(not name.startswith(transport.TASK_BRANCHES) for name in names)
     return _RemoteAnswer(remote.head, unchanged, _OTHER_HEAD if has_branch else _ONLY_HEAD)
 
 
@@ -362,7 +362,7 @@ def _find_branch_at(git: Git, commit: str) -> str:
     for at_commit in ([f"--points-at={commit}"], []):
         out = git.run("for-each-ref", "--format=%(refname:lstrip=3)", *at_commit, "refs/remotes/origin/")
         names = out.decode("utf-8", errors="replace").split()
-        names = [name for name in names if name != DETACHED and not name.startswith(_TASK_BRANCHES)]
+        names = [name for name in names if name != DETACHED and not name.startswith(transport.TASK_BRANCHES)]
         for name in ("main", "master", *names):
             if name in names:
                 return require_ref_name(name)

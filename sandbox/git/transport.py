@@ -57,6 +57,7 @@ repeated with the maximum, alone if that is as much as all fetches may use."""
 _REFS_MEMORY_BYTES = 160 * 1024**2  # of `ls-remote`, if it needs more than it begins with
 _FIRST_REFS_MEMORY_BYTES = 48 * 1024**2
 MAX_REFS = 100_000  # a fetch takes 1 kB of memory for each
+TASK_BRANCHES = "space-agent/"
 _SHOWN_BRANCHES = 10
 _ANSWER_BYTES = 32 * 1024**2  # output of `ls-remote`: half a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
@@ -223,8 +224,9 @@ class RemoteRefs:
     refs: Mapping[str, str]
 
 
-def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
+def read_remote_refs(git: Git, access: RemoteAccess, default: str = "") -> RemoteRefs:
     """Ask the remote for its default branch, and count its refs: each becomes a file in the fetch that follows.
+    `default`: the branch to take for it if the remote's HEAD names none that is there.
 
     The list is free: git requests all refs anyway. Raises: network errors; `not_found` for an empty remote,
     and for one of several branches without a default branch; `quota_exceeded` for too many refs.
@@ -240,16 +242,19 @@ def read_remote_refs(git: Git, access: RemoteAccess) -> RemoteRefs:
     if len(refs) > MAX_REFS:
         raise _too_many_refs_error(len(refs))
     if not commit:
-        branch = _find_only_branch(refs)
+        branch = _choose_branch(refs, default)
         commit = refs[f"refs/heads/{branch}"]
     return RemoteRefs(RemoteHead(require_ref_name(branch) if branch else "", commit), refs)
 
 
-def _find_only_branch(refs: Mapping[str, str]) -> str:
+def _choose_branch(refs: Mapping[str, str], default: str) -> str:
     """The default branch of a remote with a HEAD that names a branch which was never pushed, such as a new bare
-    repository that got `main` while git's default is `master`.
+    repository that got `main` while git's default is `master`. Branches of tasks do not count.
     """
     branches = sorted(name.removeprefix("refs/heads/") for name in refs if name.startswith("refs/heads/"))
+    branches = [name for name in branches if not name.startswith(TASK_BRANCHES)]
+    if default in branches:
+        return default
     if len(branches) == 1:
         return branches[0]
     if branches:

@@ -37,6 +37,14 @@ class AcquiredWorkspace(Model):
     facts: dict[str, str] = Field(default_factory=dict)
 
 
+def _find_time(path: Path) -> int | None:
+    """When a file was changed, in nanoseconds; None if there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
 class AcquiredWorkspaces:
     """The records of one kind in a home."""
 
@@ -71,9 +79,13 @@ class AcquiredWorkspaces:
         """Hold the lock of one workspace against other threads and processes."""
         return self._home.locked(self.folder_of(workspace_id).name)
 
-    def is_held(self, workspace_id: str) -> bool:
-        """Whether it is acquired and not released."""
-        return self._path(workspace_id).exists()
+    def watch(self, workspace_id: str) -> Callable[[], bool]:
+        """A function that says whether a workspace that was acquired just now is not released since, also if it was
+        acquired again.
+        """
+        record, mark = self._path(workspace_id), self._path(workspace_id).with_suffix(_RELEASED)
+        before = _find_time(mark)
+        return lambda: record.exists() and _find_time(mark) in {before, None}
 
     def find(self, workspace_id: str) -> AcquiredWorkspace | None:
         """One record; None if it is not acquired. Raises: `internal` for a damaged file."""

@@ -5,7 +5,6 @@ runs any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from sandbox.errors import SandboxError
@@ -42,7 +41,7 @@ class EphemeralWorkspaces:
             make_private(root)
             if mine not in owners:
                 self._acquired.save(request, **{_OWNERS: " ".join((*owners, mine))})
-        is_held = partial(self._acquired.is_held, workspace_id)
+        is_held = self._acquired.watch(workspace_id)
         return FolderWorkspace(
             workspace_id, WorkspaceKind.EPHEMERAL, OwnFolder(root), request.writable, is_held=is_held
         )

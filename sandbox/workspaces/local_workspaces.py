@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ class LocalWorkspaces:
             if self._acquired.find(workspace_id) is None:
                 self._require_own(root, request.tenant)
                 self._acquired.save(same)
-        is_held = partial(self._acquired.is_held, workspace_id)
+        is_held = self._acquired.watch(workspace_id)
         return FolderWorkspace(workspace_id, WorkspaceKind.LOCAL, OwnFolder(root), request.writable, is_held=is_held)
 
     def release(self, workspace_id: str) -> None:

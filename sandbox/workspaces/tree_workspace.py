@@ -158,7 +158,7 @@ class TreeWorkspace:
         """See `Workspace`. What was written is stored, so that the next `acquire` finds it."""
         if not self.closed:
             self.closed = True
-            if self.writable and self.is_held():
+            if self.writable:
                 with self.state.lock:
                     self.keeper.save(self.state.value)
 

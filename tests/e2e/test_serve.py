@@ -247,7 +247,9 @@ def test_the_first_client_after_an_upgrade_has_the_daemon_start_the_new_program(
     """
     installation, home = tmp_path / "installation", tmp_path / "home"
     installation.mkdir()
-    other = shutil.ignore_patterns("version.*.pyc")  # compiled modules go along: six processes would compile them anew
+    other = shutil.ignore_patterns(
+        "version.*.pyc", "*.pyc.*"
+    )  # the latter are being written; compiled modules go along
     shutil.copytree(ROOT / "sandbox", installation / "sandbox", ignore=other)
     for name in ("images", "policies"):
         (installation / name).symlink_to(ROOT / name)

@@ -116,11 +116,7 @@ def surroundings(unused_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def engine_client_allowed(surroundings: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """For tests of endpoints where nothing answers. SDK 7.2 leaves a unix socket that it cannot connect unclosed.
-
-    What there was before the test is not looked at for it: late in a run, that takes 0.2 s.
-    """
-    gc.freeze()
+    """For tests of endpoints where nothing answers. SDK 7.2 leaves a unix socket that it cannot connect unclosed."""
     monkeypatch.setattr(docker.api.client.APIClient, "__init__", _REAL_ENGINE_CLIENT)
     monkeypatch.setattr(SocketApi, "__init__", _REAL_SOCKET_CLIENT)
     gc.disable()  # what the test makes stays in the youngest generation: all of the heap takes up to two seconds

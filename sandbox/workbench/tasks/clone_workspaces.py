@@ -290,7 +290,7 @@ class CloneWorkspaces:
         lock = partial(self._acquired.locked, workspace_id)
         allowed = partial(parse_writable_path, policy=self._services.policies.paths, repo_id=record.facts["repo"])
         folder = OwnFolder(folders.files, lock, allowed)
-        is_held = partial(self._acquired.is_held, workspace_id)
+        is_held = self._acquired.watch(workspace_id)
         return FolderWorkspace(workspace_id, WorkspaceKind.CLONE, folder, request.writable, history, is_held=is_held)
 
     def release(self, workspace_id: str) -> None:

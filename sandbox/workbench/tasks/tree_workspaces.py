@@ -65,7 +65,7 @@ class TreeWorkspaces:
             TreeKeeper(refs.snapshot, partial(refs.commit, state), partial(refs.save, state)),
             partial(self._parse_writable, repository.id),
             {"git.remote": repository.remote_url, "git.branch": wanted.branch or repository.default_branch},
-            partial(self._acquired.is_held, workspace_id),
+            self._acquired.watch(workspace_id),
         )
 
     def release(self, workspace_id: str) -> None:

@@ -165,13 +165,23 @@ def test_more_tests_or_text_than_are_kept_make_the_results_incomplete(tmp_path: 
     assert (long.results, long.complete) == ([], False)
 
 
-@pytest.mark.parametrize("counts", ['tests="2"', 'tests="2" failures="0"', 'tests="1" failures="1"'])
-def test_a_suite_that_counts_too_few_has_the_counts_of_its_cases(counts: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("counts", "failed"),
+    [
+        ('tests="2"', 1),
+        ('tests="2" failures="0"', 1),
+        ('tests="2" errors="1"', 1),
+        ('tests="1" failures="0"', 0),
+        ('tests="9" failures="4"', 4),
+    ],
+    ids=["none", "too few", "of another kind", "repeated", "more than cases"],
+)
+def test_no_fewer_tests_failed_than_have_failed_cases(counts: str, failed: int, tmp_path: Path) -> None:
     cases = '<testcase name="a"><failure message="no"/></testcase><testcase name="b"/>'
     (tmp_path / "r.xml").write_text(f"<testsuite {counts}>{cases}</testsuite>")
     found = read_report(tmp_path)
     assert found is not None
-    assert (found.tests, found.failures, len(found.failed)) == (2, 1, 1)
+    assert (found.failures + found.errors, len(found.failed)) == (failed, 1)
 
 
 def test_a_suite_without_counts_has_those_of_its_cases(tmp_path: Path) -> None:

@@ -204,9 +204,11 @@ def test_the_only_branch_is_the_default_of_a_remote_that_names_another(
     """As of `git init --bare` and a push, where git's default is not the pushed branch."""
     upstream.git("symbolic-ref", "HEAD", "refs/heads/never-pushed")
     assert refresh(cache, access) == RemoteHead("main", upstream.oid("main"))
+    upstream.git("branch", "space-agent/1-work", "main")  # the remote has it once a task is sent
     upstream.git("branch", "dev", "main")
+    assert refresh(cache, access).branch == "main", "the default of the clone"
     with refused(ErrorCode.NOT_FOUND) as caught:
-        refresh(cache, access)
+        refresh(cache.with_name("another"), access)
     assert "no default branch" in caught.value.brief
     assert caught.value.details == "2 branches: dev, main"
 
