@@ -31,11 +31,14 @@ _MAX_REPLACEMENTS = 8  # of a source by another: more is a circle
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """What the settings of a package manager on this host say. `indexes`: URLs, the first replaces the public one."""
+    """What the settings of a package manager on this host say. `indexes`: URLs, the first replaces the public one.
+    `source`: which setting says so; `more_source`: which one names the indexes after the first.
+    """
 
     indexes: tuple[str, ...] = ()
     ca_file: str = ""
     source: str = ""
+    more_source: str = ""
 
 
 def _read_python(environ: Mapping[str, str], etc: Path) -> ClientSettings:
@@ -72,7 +75,7 @@ def _read_pip(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     found: dict[str, tuple[str, str]] = {}
     for path in _list_pip_files(environ, etc):
         for name, value in _read_ini(path):
-            found[name] = value, str(path)
+            found[name] = value, f"{name} in {path}"
     for name in ("index-url", "extra-index-url", "cert"):
         variable = f"PIP_{name.upper().replace('-', '_')}"
         if environ.get(variable):
@@ -81,7 +84,7 @@ def _read_pip(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     extra, extra_source = found.get("extra-index-url", ("", ""))
     more = tuple(url for url in extra.split() if not url.startswith("file:"))  # a folder of this host: no guest sees it
     indexes = (index or PUBLIC["python"][0], *more) if index or more else ()
-    return ClientSettings(indexes, found.get("cert", ("", ""))[0], source or extra_source)
+    return ClientSettings(indexes, found.get("cert", ("", ""))[0], source or extra_source, extra_source)
 
 
 def _list_pip_files(environ: Mapping[str, str], etc: Path) -> list[Path]:
@@ -112,7 +115,7 @@ def _read_npm(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     for path in (etc / "npmrc", user):
         for line in (_read_text(path) or "").splitlines():
             name, _, value = line.partition("=")
-            found[name.strip()] = value.strip().strip("\"'"), str(path)
+            found[name.strip()] = value.strip().strip("\"'"), f"{name.strip()} in {path}"
     for name in ("registry", "cafile"):
         for variable in (f"npm_config_{name}", f"NPM_CONFIG_{name.upper()}"):
             if environ.get(variable):
@@ -174,7 +177,7 @@ def _read_go(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     path = Path(environ.get("GOENV") or user / "go/env")  # `off`, for none, is a relative path
     value, source = environ.get("GOPROXY", ""), "GOPROXY"
     if not value:
-        value, source = _read_go_file(path).get("GOPROXY", ""), str(path)
+        value, source = _read_go_file(path).get("GOPROXY", ""), f"GOPROXY in {path}"
     url = next((url for url in re.split("[,|]", value) if url.strip() not in {"", "direct", "off"}), "").strip()
     return ClientSettings() if not url or url.startswith("file:") else ClientSettings((url,), "", source)
 

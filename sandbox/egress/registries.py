@@ -55,10 +55,16 @@ def find_registries(
         source = f"registries.{ecosystem}"
         public = PUBLIC[ecosystem]
         files = tuple(url for url in public[1:] if own[0].rstrip("/") == public[0] and url not in own)
-        return Registries(own[:1], tuple(_parse(url, source, is_named=True) for url in (*own, *files)), ca_file, source)
+        places = [*_number(source, len(own)), *files]
+        hosts = [_parse(url, place, is_named=True) for url, place in zip((*own, *files), places, strict=True)]
+        return Registries(own[:1], tuple(hosts), ca_file, source)
     if client.indexes:
         _require_tls(ecosystem, client)
-        hosts = [_parse(url, client.source, is_named=url.rstrip("/") not in _PUBLIC_URLS) for url in client.indexes]
+        places = [client.source, *_number(client.more_source, len(client.indexes) - 1)]
+        hosts = [
+            _parse(url, place, is_named=url.rstrip("/") not in _PUBLIC_URLS)
+            for url, place in zip(client.indexes, places, strict=True)
+        ]
         if any(url.rstrip("/") == PUBLIC[ecosystem][0] for url in client.indexes):
             hosts += [_parse(url, "", is_named=False) for url in PUBLIC[ecosystem][1:]]
         return Registries(client.indexes, tuple(hosts), ca_file, client.source)
@@ -71,17 +77,20 @@ def _require_tls(ecosystem: Ecosystem, client: ClientSettings) -> None:
         if not url.startswith("https:"):
             raise UnusableRegistry(
                 ErrorCode.INVALID_INPUT,
-                f"The registry {url.rpartition('@')[2][:200]} cannot be used: it has no TLS",
+                f"The registry of {client.source} cannot be used: it has no TLS",
                 details=f"{client.source}: hashes come from the same mirror, so only TLS protects the archives",
                 hint=f"Use https:, or name it in [registries] {ecosystem} in the config.toml of the home.",
             )
 
 
-def _parse(url: str, source: str, *, is_named: bool) -> AllowedHost:
+def _number(source: str, count: int) -> list[str]:
+    """The place of each of so many URLs, for errors: what is no usable URL is not shown, as it may be a password."""
+    return [f"{source} (URL {number})" for number in range(1, count + 1)] if count > 1 else [source] * count
+
+
+def _parse(url: str, place: str, *, is_named: bool) -> AllowedHost:
     try:
         return parse_registry(url, may_be_internal=is_named)
     except ValueError as error:
-        shown = url.rpartition("@")[2][:200]  # without a password
-        raise UnusableRegistry(
-            ErrorCode.INVALID_INPUT, f"The registry {shown} cannot be used", details=f"{source}: {error}", hint=_HINT
-        ) from None
+        brief = f"The registry of {place} cannot be used"
+        raise UnusableRegistry(ErrorCode.INVALID_INPUT, brief, details=f"{place}: {error}", hint=_HINT) from None

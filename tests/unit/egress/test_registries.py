@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,8 @@ def test_git_index_of_cargo_is_refused_by_name(host: Path) -> None:
     )
     with pytest.raises(SandboxError) as raised:
         found(host, "rust")
-    assert "git.example" in raised.value.brief
+    assert "config.toml" in raised.value.brief
+    assert "a git repository" in raised.value.details
 
 
 @pytest.mark.parametrize(
@@ -229,12 +231,25 @@ def test_a_variable_names_no_mirror_of_cpan_without_tls(host: Path, variable: di
 
 @pytest.mark.parametrize("url", ["https://user:hunter2@a.example/simple", "ftp://a.example", "a.example"])
 def test_url_that_cannot_be_used_is_named_without_its_secret(host: Path, url: str) -> None:
+    """The URLs of a list are counted, because no part of one is shown."""
     with pytest.raises(SandboxError) as raised:
-        found(host, settings=RegistrySettings(python=(url,)))
+        found(host, settings=RegistrySettings(python=("https://b.example", url)))
     assert raised.value.code is ErrorCode.INVALID_INPUT
-    assert "a.example" in raised.value.brief
-    assert "registries.python" in raised.value.details
-    assert "hunter2" not in f"{raised.value.brief}{raised.value.details}"
+    assert "registries.python (URL 2)" in raised.value.brief
+    assert not re.search(r"hunter2|a\.example", f"{raised.value.brief}{raised.value.details}{raised.value.hint}")
+
+
+def test_the_setting_with_an_unusable_url_is_named(host: Path) -> None:
+    bad = "https://user:hunter2@a.example/simple"
+    pip, npmrc = host / "home/.config/pip/pip.conf", host / "home/.npmrc"
+    pip.write_text(f"[global]\nindex-url = https://b.example/simple\nextra-index-url = {bad}\n")
+    npmrc.write_text(f"registry={bad}\n")
+    with pytest.raises(UnusableRegistry, match=rf"of extra-index-url in {pip} "):
+        found(host)
+    with pytest.raises(UnusableRegistry, match=r"of PIP_EXTRA_INDEX_URL \(URL 2\) "):
+        found(host, PIP_EXTRA_INDEX_URL=f"https://b.example {bad}")
+    with pytest.raises(UnusableRegistry, match=rf"of registry in {npmrc} "):
+        found(host, "node")
 
 
 OFFERS: dict[str, tuple[Any, str, dict[str, str], str]] = {
@@ -291,10 +306,26 @@ def test_s217_certificates_of_the_current_directory_are_not_trusted(host: Path) 
         "https://user:hunter2#x@host/simple", "https://user:hunter2?x@host/simple", "https://user:hunter2/x@host/simple",
         "https://user:hunter2@ho\u2100st/simple", "https://user:hunter2[@host/simple", "https://user:1#hunter2@host/",
         "https://user:1?hunter2@host/", "https://user:hunter2@host:99999/", f"https://user:hunter2@{'a' * 70}/",
+        "https://user:1/hunter2@host/simple", "https://hunter2/x@host/simple", "https://user:1\\hunter2@host/simple",
+        "https://u:hunter2/y", "https://u:hunter2#y", "//u:hunter2/y", "https:/u:hunter2@host/x",
+        "https://user%3Ahunter2%40host/simple", "https://user:1/hunter2%40host/simple",
     ],
 )  # fmt: skip
 def test_no_part_of_a_password_is_shown_or_used(host: Path, url: str) -> None:
     with pytest.raises(UnusableRegistry) as raised:
         found(host, PIP_INDEX_URL=url)
     assert "hunter2" not in f"{raised.value.brief}{raised.value.details}{raised.value.hint}"
+    assert "PIP_INDEX_URL" in raised.value.brief
     assert raised.value.__suppress_context__
+
+
+def test_a_view_of_a_feed_is_no_password(host: Path) -> None:
+    """Azure's feeds have an `@` in their path, not in its first segment."""
+    url = "https://pkgs.example/org/_packaging/feed@Release/pypi/simple"
+    assert found(host, PIP_INDEX_URL=url).indexes == (url,)
+
+
+def test_a_mirror_without_tls_is_named_without_its_password(host: Path) -> None:
+    with pytest.raises(UnusableRegistry, match="no TLS") as raised:
+        found(host, "perl", PERL_CARTON_MIRROR="http://u:hunter2/y")
+    assert "hunter2" not in f"{raised.value.brief}{raised.value.details}{raised.value.hint}"
