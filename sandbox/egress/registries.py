@@ -1,7 +1,7 @@
 """The registries of a fetch: from our settings, else from those of this host's package managers, else the public ones.
 
 Only host names, paths of an index, and the CA file are taken from a package manager's settings. A secret in them is
-refused: no secret enters a guest. Relative paths are ignored: the current directory may be a checkout of a stranger.
+refused: no secret enters a guest. So is a relative path: the current directory may be a checkout of a stranger.
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.config import RegistrySettings
-from sandbox.egress.client_settings import PUBLIC, READERS, ClientSettings, Ecosystem
+from sandbox.egress.client_settings import (
+    PUBLIC,
+    READERS,
+    ClientSettings,
+    Ecosystem,
+    UnusableRegistry,
+    require_absolute,
+)
 from sandbox.egress.destinations import AllowedHost, parse_registry
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode
 from sandbox.lazy_dataclass import dataclass
 
 _PUBLIC_URLS = frozenset(url for urls in PUBLIC.values() for url in urls)
@@ -26,10 +33,6 @@ _NO_HASHES = frozenset({"perl"})
 """Ecosystems that have no hash of an archive but from where the archive comes from: who can write into a connection
 without TLS gives what they like. Only our own setting, which is made for that, may name such a mirror.
 """
-
-
-class UnusableRegistry(SandboxError):
-    """A setting names a registry that a fetch cannot use."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,12 @@ def find_registries(
 ) -> Registries:
     """Find the registries of an ecosystem. `etc`: the folder with the settings of the whole host.
 
-    Raises: `invalid_input` naming the setting with a URL that cannot be used.
+    Raises: `invalid_input` naming the setting with a URL, or the relative path, that cannot be used.
     """
-    client = READERS[ecosystem](environ, etc)
-    ca_file = settings.ca_file or (client.ca_file if Path(client.ca_file).is_absolute() else "")
-    if own := getattr(settings, ecosystem):
+    own = getattr(settings, ecosystem)
+    client = ClientSettings() if own and settings.ca_file else READERS[ecosystem](environ, etc)
+    ca_file = settings.ca_file or (client.ca_file and str(require_absolute(client.ca_file, client.ca_source)))
+    if own:
         source = f"registries.{ecosystem}"
         public = PUBLIC[ecosystem]
         files = tuple(url for url in public[1:] if own[0].rstrip("/") == public[0] and url not in own)

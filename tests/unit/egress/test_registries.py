@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sandbox.config import RegistrySettings
-from sandbox.egress.client_settings import PUBLIC
-from sandbox.egress.registries import Registries, UnusableRegistry, find_registries
+from sandbox.egress.client_settings import PUBLIC, UnusableRegistry
+from sandbox.egress.registries import Registries, find_registries
 from sandbox.errors import ErrorCode, SandboxError
 
 
@@ -271,7 +271,9 @@ OFFERS: dict[str, tuple[Any, str, dict[str, str], str]] = {
 def test_s217_a_file_of_the_current_directory_names_no_registry(
     host: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Control: named by its whole path, the same file does."""
+    """It is refused, as falling back to the public registry would show it the names of internal packages. Control:
+    named by its whole path, the same file does.
+    """
     which, file, environ, text = OFFERS[name]
     checkout = host / "checkout"
     (checkout / file.format("")).parent.mkdir(parents=True)
@@ -282,7 +284,23 @@ def test_s217_a_file_of_the_current_directory_names_no_registry(
         return found(host, which, None, **{key: value.format(before) for key, value in environ.items()})
 
     assert hosts(find(f"{checkout}/")) == {"10.0.0.5:8080": True}
-    assert find("").source == "the public registry"
+    if name == "GOENV=off":
+        assert find("").source == "the public registry"
+        return
+    with pytest.raises(UnusableRegistry, match=rf"invalid_input: {name} is a relative path") as raised:
+        find("")
+    assert raised.value.code is ErrorCode.INVALID_INPUT
+
+
+@pytest.mark.parametrize("which", ["python", "go"])
+def test_s217_an_index_of_our_own_settings_needs_no_setting_of_a_client(host: Path, which: Any) -> None:
+    """Control: without a CA file of our own, the client's could be the one that is meant."""
+    own: dict[str, Any] = {which: ("https://own.example",)}
+    settings = RegistrySettings(**own, ca_file="/own.pem")
+    assert hosts(found(host, which, settings, XDG_CONFIG_HOME="x")) == {"own.example:443": True}
+    assert hosts(found(host, "go", None, XDG_CONFIG_HOME="x", GOPROXY="https://v.example")) == {"v.example:443": True}
+    with pytest.raises(UnusableRegistry):
+        found(host, "python", RegistrySettings(python=("https://own.example",)), XDG_CONFIG_HOME="x")
 
 
 def test_s217_an_empty_home_is_not_the_current_directory(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,8 +314,45 @@ def test_s217_certificates_of_the_current_directory_are_not_trusted(host: Path) 
     """Control: those of a whole path, and of our own setting."""
     for which, variable in (("python", "PIP_CERT"), ("node", "npm_config_cafile"), ("rust", "CARGO_HTTP_CAINFO")):
         assert found(host, which, None, **{variable: "/ca.pem"}).ca_file == "/ca.pem"
-        assert found(host, which, None, **{variable: "ca.pem"}).ca_file == ""
+        for value in ("ca.pem", "./ca.pem", "~other/ca.pem"):
+            with pytest.raises(UnusableRegistry, match=rf"invalid_input: {variable} is a relative path"):
+                found(host, which, None, **{variable: value})
     assert found(host, settings=RegistrySettings(ca_file="/own.pem"), PIP_CERT="ca.pem").ca_file == "/own.pem"
+
+
+def test_certificates_are_found_as_the_tools_find_them(host: Path) -> None:
+    """pip and npm know `~`, npm's files also variables; a file of cargo is relative to the folder above its own."""
+    home = host / "home"
+    assert found(host, PIP_CERT="~/ca.pem").ca_file == f"{home}/ca.pem"
+    assert found(host, "node", npm_config_cafile="~/ca.pem").ca_file == f"{home}/ca.pem"
+    (home / ".config/pip/pip.conf").write_text("[global]\ncert = ~/pip.pem\n")
+    assert found(host).ca_file == f"{home}/pip.pem"
+    for value in ("${HOME}/npm.pem", "~/npm.pem"):
+        (home / ".npmrc").write_text(f"cafile={value}\n")
+        assert found(host, "node").ca_file == f"{home}/npm.pem"
+    (home / ".cargo").mkdir()
+    (home / ".cargo/config.toml").write_text('[http]\ncainfo = "certs/ca.pem"\n')
+    assert found(host, "rust").ca_file == f"{home}/certs/ca.pem"
+    with pytest.raises(UnusableRegistry, match="invalid_input: CARGO_HTTP_CAINFO is a relative path"):
+        found(host, "rust", CARGO_HTTP_CAINFO="~/ca.pem")
+
+
+def test_s217_a_relative_path_in_a_file_is_refused_with_the_file(host: Path) -> None:
+    pip, npmrc = host / "home/.config/pip/pip.conf", host / "home/.npmrc"
+    pip.write_text("[global]\ncert = ca.pem\n")
+    npmrc.write_text("cafile=${UNSET}/ca.pem\n")
+    with pytest.raises(UnusableRegistry, match=f"invalid_input: cert in {pip} is a relative path"):
+        found(host)
+    with pytest.raises(UnusableRegistry, match=f"invalid_input: cafile in {npmrc} is a relative path"):
+        found(host, "node")
+
+
+@pytest.mark.parametrize("name", ["NPM_CONFIG_USERCONFIG", "npm_config_userconfig"])
+def test_settings_of_npm_are_found_in_the_home(host: Path, name: str) -> None:
+    (host / "home/other").write_text("registry=https://npm.example\n")
+    assert hosts(found(host, "node", None, **{name: "~/other"})) == {"npm.example:443": True}
+    with pytest.raises(UnusableRegistry, match=f"invalid_input: {name} is a relative path"):
+        found(host, "node", None, **{name: "other"})
 
 
 @pytest.mark.parametrize(
