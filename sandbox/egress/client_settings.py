@@ -1,7 +1,8 @@
 """What the settings of this host's package managers say of registries: pip's, uv's, npm's, cargo's, Go's, cpanm's.
 
 Only addresses of an index and the CA file are read. What leads to a folder of this host is left out: no guest sees it.
-A file with a relative path is not read: the current directory may be a checkout of a stranger.
+A relative path is refused: the current directory may be a checkout of a stranger, and the public registry, which would
+be asked instead, is not to see the names of internal packages.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 
 Ecosystem = Literal["python", "node", "rust", "go", "perl"]
@@ -31,11 +33,46 @@ _MAX_REPLACEMENTS = 8  # of a source by another: more is a circle
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """What the settings of a package manager on this host say. `indexes`: URLs, the first replaces the public one."""
+    """What the settings of a package manager on this host say. `indexes`: URLs, the first replaces the public one.
+    `source`: which setting says so; `more_source`: which one names the indexes after the first; `ca_source`: the file.
+    """
 
     indexes: tuple[str, ...] = ()
     ca_file: str = ""
     source: str = ""
+    more_source: str = ""
+    ca_source: str = ""
+
+
+class UnusableRegistry(SandboxError):
+    """A setting names a registry, a file of settings or of certificates that a fetch cannot use."""
+
+
+def require_absolute(path: str, source: str) -> Path:
+    """The path that a setting names. Raises: `UnusableRegistry` for a relative one."""
+    if not Path(path).is_absolute():
+        raise UnusableRegistry(
+            ErrorCode.INVALID_INPUT,
+            f"{source} is a relative path, which a fetch does not read",
+            details="the current directory may be a checkout of a stranger",
+            hint="Give its whole path or unset it, or set [registries], with ca_file, in the config.toml of the home.",
+        )
+    return Path(path)
+
+
+def _find_home(environ: Mapping[str, str]) -> Path:
+    return require_absolute(environ.get("HOME") or "/nonexistent", "HOME")
+
+
+def _find_config_folder(environ: Mapping[str, str]) -> Path:
+    """That of the user, for pip, uv and Go."""
+    own = environ.get("XDG_CONFIG_HOME")
+    return require_absolute(own, "XDG_CONFIG_HOME") if own else _find_home(environ) / ".config"
+
+
+def _expand_home(path: str, environ: Mapping[str, str]) -> str:
+    """As pip and npm read it, without the homes of other users."""
+    return f"{_find_home(environ)}{path[1:]}" if path.startswith("~/") else path
 
 
 def _read_python(environ: Mapping[str, str], etc: Path) -> ClientSettings:
@@ -44,7 +81,7 @@ def _read_python(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     if found.indexes:
         return found
     url, source = _find_uv_index(environ, etc)
-    return ClientSettings((url,), found.ca_file, source) if url else found
+    return ClientSettings((url,), found.ca_file, source, ca_source=found.ca_source) if url else found
 
 
 def _find_uv_index(environ: Mapping[str, str], etc: Path) -> tuple[str, str]:
@@ -56,11 +93,11 @@ def _find_uv_index(environ: Mapping[str, str], etc: Path) -> tuple[str, str]:
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"):
         if value := environ.get(name):
             return re.sub(r"^[A-Za-z0-9._-]{1,100}=", "", value), name
-    user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
-    own = environ.get("UV_CONFIG_FILE")
-    found, path = _read_first_toml(
-        *((Path(own),) if own else (user / "uv/uv.toml", etc / "xdg/uv/uv.toml", etc / "uv/uv.toml"))
-    )
+    if own := environ.get("UV_CONFIG_FILE"):
+        paths = [require_absolute(own, "UV_CONFIG_FILE")]
+    else:
+        paths = [_find_config_folder(environ) / "uv/uv.toml", etc / "xdg/uv/uv.toml", etc / "uv/uv.toml"]
+    found, path = _read_first_toml(*paths)
     indexes = found.get("index")
     tables = [one for one in indexes if isinstance(one, dict)] if isinstance(indexes, list) else []
     named = next((url for one in tables if one.get("default") is True and (url := _text(one, "url"))), "")
@@ -72,7 +109,7 @@ def _read_pip(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     found: dict[str, tuple[str, str]] = {}
     for path in _list_pip_files(environ, etc):
         for name, value in _read_ini(path):
-            found[name] = value, str(path)
+            found[name] = value, f"{name} in {path}"
     for name in ("index-url", "extra-index-url", "cert"):
         variable = f"PIP_{name.upper().replace('-', '_')}"
         if environ.get(variable):
@@ -81,16 +118,15 @@ def _read_pip(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     extra, extra_source = found.get("extra-index-url", ("", ""))
     more = tuple(url for url in extra.split() if not url.startswith("file:"))  # a folder of this host: no guest sees it
     indexes = (index or PUBLIC["python"][0], *more) if index or more else ()
-    return ClientSettings(indexes, found.get("cert", ("", ""))[0], source or extra_source)
+    ca_file, ca_source = found.get("cert", ("", ""))
+    return ClientSettings(indexes, _expand_home(ca_file, environ), source or extra_source, extra_source, ca_source)
 
 
 def _list_pip_files(environ: Mapping[str, str], etc: Path) -> list[Path]:
     host = [etc / "xdg/pip/pip.conf", etc / "pip.conf"]
     if own := environ.get("PIP_CONFIG_FILE"):
-        return [] if own == "/dev/null" else [*host, Path(own)]
-    home = Path(environ.get("HOME", "/nonexistent"))
-    user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-    return [*host, home / ".pip/pip.conf", user / "pip/pip.conf"]
+        return [] if own == "/dev/null" else [*host, require_absolute(own, "PIP_CONFIG_FILE")]
+    return [*host, _find_home(environ) / ".pip/pip.conf", _find_config_folder(environ) / "pip/pip.conf"]
 
 
 def _read_ini(path: Path) -> Iterator[tuple[str, str]]:
@@ -107,18 +143,23 @@ def _read_ini(path: Path) -> Iterator[tuple[str, str]]:
 
 def _read_npm(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     """npm's files have lines `key = value`. https://docs.npmjs.com/cli/configuring-npm/npmrc"""
-    user = Path(environ.get("NPM_CONFIG_USERCONFIG") or Path(environ.get("HOME", "/nonexistent")) / ".npmrc")
+    user = "~/.npmrc", "HOME"
+    for variable in ("npm_config_userconfig", "NPM_CONFIG_USERCONFIG"):
+        user = (environ[variable], variable) if environ.get(variable) else user
     found: dict[str, tuple[str, str]] = {}
-    for path in (etc / "npmrc", user):
+    for path in (etc / "npmrc", require_absolute(_expand_home(user[0], environ), user[1])):
         for line in (_read_text(path) or "").splitlines():
             name, _, value = line.partition("=")
-            found[name.strip()] = value.strip().strip("\"'"), str(path)
+            found[name.strip()] = value.strip().strip("\"'"), f"{name.strip()} in {path}"
     for name in ("registry", "cafile"):
         for variable in (f"npm_config_{name}", f"NPM_CONFIG_{name.upper()}"):
             if environ.get(variable):
                 found[name] = environ[variable], variable
     registry, source = found.get("registry", ("", ""))
-    return ClientSettings((registry,) if registry else (), found.get("cafile", ("", ""))[0], source)
+    ca_file, ca_source = found.get("cafile", ("", ""))
+    ca_file = re.sub(r"\$\{([^${}?]+)\}", lambda name: environ.get(name[1], name[0]), ca_file)  # as npm does
+    indexes = (registry,) if registry else ()
+    return ClientSettings(indexes, _expand_home(ca_file, environ), source, ca_source=ca_source)
 
 
 def _read_cargo(environ: Mapping[str, str], etc: Path) -> ClientSettings:
@@ -127,9 +168,12 @@ def _read_cargo(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     An index without `sparse+` is a git repository: it is named as one, and so refused.
     """
     del etc  # cargo has no file of the whole host
-    home = environ.get("CARGO_HOME") or str(Path(environ.get("HOME", "/nonexistent")) / ".cargo")
-    found, path = _read_first_toml(Path(home) / "config.toml", Path(home) / "config")
-    ca_file = environ.get("CARGO_HTTP_CAINFO") or _text(_table(found, "http"), "cainfo")
+    own = environ.get("CARGO_HOME")
+    home = require_absolute(own, "CARGO_HOME") if own else _find_home(environ) / ".cargo"
+    found, path = _read_first_toml(home / "config.toml", home / "config")
+    ca_file = environ.get("CARGO_HTTP_CAINFO", "")
+    if not ca_file and (name := _text(_table(found, "http"), "cainfo")):
+        ca_file = str(home.parent / name)
     sources, name = _table(found, "source"), "crates-io"
     for _ in range(_MAX_REPLACEMENTS):
         source = _table(sources, name)
@@ -138,7 +182,7 @@ def _read_cargo(environ: Mapping[str, str], etc: Path) -> ClientSettings:
         name = _text(source, "replace-with")
     url = _text(_table(sources, name) or _table(_table(found, "registries"), name), "registry", "index")
     index = url.removeprefix("sparse+") if url.startswith("sparse+") else f"git+{url}"
-    return ClientSettings((index,), ca_file, str(path)) if url else ClientSettings((), ca_file)
+    return ClientSettings((index,) if url else (), ca_file, str(path), ca_source="CARGO_HTTP_CAINFO")
 
 
 def _read_first_toml(*paths: Path) -> tuple[Mapping[str, Any], Path]:
@@ -170,11 +214,11 @@ def _text(table: Mapping[str, Any], *names: str) -> str:
 def _read_go(environ: Mapping[str, str], etc: Path) -> ClientSettings:
     """The first proxy of `GOPROXY`: a variable, else a line of the file of `go env -w`. https://go.dev/ref/mod#environment-variables"""
     del etc
-    user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
-    path = Path(environ.get("GOENV") or user / "go/env")  # `off`, for none, is a relative path
     value, source = environ.get("GOPROXY", ""), "GOPROXY"
-    if not value:
-        value, source = _read_go_file(path).get("GOPROXY", ""), str(path)
+    own = environ.get("GOENV")
+    if not value and own != "off":
+        path = require_absolute(own, "GOENV") if own else _find_config_folder(environ) / "go/env"
+        value, source = _read_go_file(path).get("GOPROXY", ""), f"GOPROXY in {path}"
     url = next((url for url in re.split("[,|]", value) if url.strip() not in {"", "direct", "off"}), "").strip()
     return ClientSettings() if not url or url.startswith("file:") else ClientSettings((url,), "", source)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from sandbox.lazy_pattern import lazy_pattern
 
@@ -86,13 +86,23 @@ def parse_registry(url: str, *, may_be_internal: bool) -> AllowedHost:
         host = host if _is_address(host) else host.encode("idna").decode()
     except ValueError:  # its text has a part of the URL: a `/` or `#` in a password makes the rest of it a port
         raise ValueError("has no host and port that can be read, or an unusual character in a password") from None
+    if parts.scheme.startswith("git+"):
+        raise ValueError("is the URL of a git repository, not of a sparse index")
     if parts.scheme not in _DEFAULT_PORTS or not host:
         raise ValueError("is not a URL that begins with https:// or http://")
-    if "@" in f"{parts.netloc}{parts.query}{parts.fragment}":  # a `#` or `?` in a password ends the host before it
+    if _has_login(parts):
         raise ValueError("contains a user name or password; no secret enters a guest")
     port = given or _DEFAULT_PORTS[parts.scheme]
     destination = parse_authority(str(Destination(host.lower(), port)))
     return AllowedHost(destination, "https" if parts.scheme == "https" else "http", may_be_internal)
+
+
+def _has_login(parts: SplitResult) -> bool:
+    """Whether the host may be a part of a password: a `/`, `#` or `?` in it ends the host before the `@`. Only the
+    first segment of a path counts, as feeds of Azure have an `@` in a later one.
+    """
+    segment = parts.path.lstrip("/").partition("/")[0]
+    return "%40" in segment or "@" in f"{parts.netloc}{segment}{parts.query}{parts.fragment}"
 
 
 def _parse_host(text: str) -> str:

@@ -1,7 +1,7 @@
 """The registries of a fetch: from our settings, else from those of this host's package managers, else the public ones.
 
 Only host names, paths of an index, and the CA file are taken from a package manager's settings. A secret in them is
-refused: no secret enters a guest. Relative paths are ignored: the current directory may be a checkout of a stranger.
+refused: no secret enters a guest. So is a relative path: the current directory may be a checkout of a stranger.
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.config import RegistrySettings
-from sandbox.egress.client_settings import PUBLIC, READERS, ClientSettings, Ecosystem
+from sandbox.egress.client_settings import (
+    PUBLIC,
+    READERS,
+    ClientSettings,
+    Ecosystem,
+    UnusableRegistry,
+    require_absolute,
+)
 from sandbox.egress.destinations import AllowedHost, parse_registry
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode
 from sandbox.lazy_dataclass import dataclass
 
 _PUBLIC_URLS = frozenset(url for urls in PUBLIC.values() for url in urls)
@@ -26,10 +33,6 @@ _NO_HASHES = frozenset({"perl"})
 """Ecosystems that have no hash of an archive but from where the archive comes from: who can write into a connection
 without TLS gives what they like. Only our own setting, which is made for that, may name such a mirror.
 """
-
-
-class UnusableRegistry(SandboxError):
-    """A setting names a registry that a fetch cannot use."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +50,25 @@ def find_registries(
 ) -> Registries:
     """Find the registries of an ecosystem. `etc`: the folder with the settings of the whole host.
 
-    Raises: `invalid_input` naming the setting with a URL that cannot be used.
+    Raises: `invalid_input` naming the setting with a URL, or the relative path, that cannot be used.
     """
-    client = READERS[ecosystem](environ, etc)
-    ca_file = settings.ca_file or (client.ca_file if Path(client.ca_file).is_absolute() else "")
-    if own := getattr(settings, ecosystem):
+    own = getattr(settings, ecosystem)
+    client = ClientSettings() if own and settings.ca_file else READERS[ecosystem](environ, etc)
+    ca_file = settings.ca_file or (client.ca_file and str(require_absolute(client.ca_file, client.ca_source)))
+    if own:
         source = f"registries.{ecosystem}"
         public = PUBLIC[ecosystem]
         files = tuple(url for url in public[1:] if own[0].rstrip("/") == public[0] and url not in own)
-        return Registries(own[:1], tuple(_parse(url, source, is_named=True) for url in (*own, *files)), ca_file, source)
+        places = [*_number(source, len(own)), *files]
+        hosts = [_parse(url, place, is_named=True) for url, place in zip((*own, *files), places, strict=True)]
+        return Registries(own[:1], tuple(hosts), ca_file, source)
     if client.indexes:
         _require_tls(ecosystem, client)
-        hosts = [_parse(url, client.source, is_named=url.rstrip("/") not in _PUBLIC_URLS) for url in client.indexes]
+        places = [client.source, *_number(client.more_source, len(client.indexes) - 1)]
+        hosts = [
+            _parse(url, place, is_named=url.rstrip("/") not in _PUBLIC_URLS)
+            for url, place in zip(client.indexes, places, strict=True)
+        ]
         if any(url.rstrip("/") == PUBLIC[ecosystem][0] for url in client.indexes):
             hosts += [_parse(url, "", is_named=False) for url in PUBLIC[ecosystem][1:]]
         return Registries(client.indexes, tuple(hosts), ca_file, client.source)
@@ -71,17 +81,20 @@ def _require_tls(ecosystem: Ecosystem, client: ClientSettings) -> None:
         if not url.startswith("https:"):
             raise UnusableRegistry(
                 ErrorCode.INVALID_INPUT,
-                f"The registry {url.rpartition('@')[2][:200]} cannot be used: it has no TLS",
+                f"The registry of {client.source} cannot be used: it has no TLS",
                 details=f"{client.source}: hashes come from the same mirror, so only TLS protects the archives",
                 hint=f"Use https:, or name it in [registries] {ecosystem} in the config.toml of the home.",
             )
 
 
-def _parse(url: str, source: str, *, is_named: bool) -> AllowedHost:
+def _number(source: str, count: int) -> list[str]:
+    """The place of each of so many URLs, for errors: what is no usable URL is not shown, as it may be a password."""
+    return [f"{source} (URL {number})" for number in range(1, count + 1)] if count > 1 else [source] * count
+
+
+def _parse(url: str, place: str, *, is_named: bool) -> AllowedHost:
     try:
         return parse_registry(url, may_be_internal=is_named)
     except ValueError as error:
-        shown = url.rpartition("@")[2][:200]  # without a password
-        raise UnusableRegistry(
-            ErrorCode.INVALID_INPUT, f"The registry {shown} cannot be used", details=f"{source}: {error}", hint=_HINT
-        ) from None
+        brief = f"The registry of {place} cannot be used"
+        raise UnusableRegistry(ErrorCode.INVALID_INPUT, brief, details=f"{place}: {error}", hint=_HINT) from None

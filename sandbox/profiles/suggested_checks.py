@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -19,6 +20,8 @@ from sandbox.models.suggestions import SuggestedPart
 from sandbox.policy import untrusted_toml
 from sandbox.policy.paths import parse_repo_path
 from sandbox.profiles import HINT, MAX_PROJECTS, SUGGESTIONS, Packages, Profile, ProfileModel, require_plain_ids
+
+_JOB_CHARS = 27  # of an id to which a hash is added
 
 
 class _SuggestedImage(ProfileModel):
@@ -117,12 +120,13 @@ def _unusable_suggestion(error: ValueError) -> SandboxError:
 
 
 def add_suggested_parts(profile: Profile, parts: Iterable[SuggestedPart]) -> Profile:
-    """Add what trusted parts of other files suggest: packages, checks, and variables that a check does not set.
+    """Add what trusted parts of other files suggest: packages, checks, and variables that a check does not set. Where
+    parts have the same ids of checks, those of the later ones get a short hash.
 
     Raises: `invalid_input` for a check id that the profile has already.
     """
     env: dict[str, str] = {}
-    for part in parts:
+    for part in _rename_equal_ids(tuple(parts)):
         try:
             profile = _extend(profile, part.checks, part.packages)
         except ValueError as error:
@@ -131,6 +135,39 @@ def add_suggested_parts(profile: Profile, parts: Iterable[SuggestedPart]) -> Pro
         env |= part.env
     checks = (check.model_copy(update={"env": {**env, **check.env}}) for check in profile.checks)
     return profile.model_copy(update={"checks": tuple(checks)}) if env else profile
+
+
+def _rename_equal_ids(parts: Sequence[SuggestedPart]) -> Iterator[SuggestedPart]:
+    """Two files can give the same ids, such as `ci.yml` and `ci.yaml`. One keeps its own: of the file higher in the
+    tree, or with the usual name. The ids of one job are renamed together.
+    """
+    taken: set[str] = set()
+    new: dict[str, dict[str, str]] = {}
+    for part in sorted(parts, key=lambda part: (part.path.count("/"), part.path.endswith(".yaml"), part.path)):
+        ids = [check.id for check in part.checks]
+        jobs = {job for name in ids if (job := name.rpartition("-")[0]) and name in taken}
+        renamed = {name: _rename(name, part.path) for name in ids if name.rpartition("-")[0] in jobs}
+        taken |= {renamed.get(name, name) for name in ids}
+        new.setdefault(part.path, {}).update(renamed)
+    for part in parts:
+        names = new[part.path]
+        checks = [
+            check.model_copy(
+                update={
+                    "id": names.get(check.id, check.id),
+                    "requires": tuple(names.get(name, name) for name in check.requires),
+                }
+            )
+            for check in part.checks
+        ]
+        yield part.model_copy(update={"checks": tuple(checks)}) if names else part
+
+
+def _rename(name: str, path: str) -> str:
+    """`ci-test-1` becomes `ci-test-HASH-1`, and is no longer than before."""
+    job, _, number = name.rpartition("-")
+    digest = hashlib.sha256(f"{path}\0{job}".encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{job[:_JOB_CHARS].rstrip('-')}-{digest}-{number}"
 
 
 def _extend(

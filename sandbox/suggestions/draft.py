@@ -37,7 +37,6 @@ TIMEOUT_S = 900.0
 _SHOWN_CHARS = 160
 _VARIABLE = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _VALUE_CHARS = 2_000
-_STEM_CHARS = 36  # of an id without its number
 _PACKAGE: TypeAdapter[str] = TypeAdapter(PackageName)
 
 IsProtected = Callable[[str], bool]
@@ -55,19 +54,17 @@ class JobStep:
 
 @dataclass
 class SuggestionDraft:
-    """What was found in one file so far. `prefix`: what the ids of its checks begin with. `taken`: ids, without their
-    numbers, of checks of other files. `stems`: those of this file, by job. `lines`: of its scripts, to be shown.
-    `script_chars`: of all scripts so far.
+    """What was found in one file so far. `prefix`: what the ids of its checks begin with. `jobs`: those of `checks`.
+    `lines`: of its scripts, to be shown. `script_chars`: of all scripts so far.
     """
 
     path: str
     prefix: str
     is_protected: IsProtected
-    taken: frozenset[str] = frozenset()
-    stems: dict[str, str] = field(default_factory=dict)
     packages: dict[str, None] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
+    jobs: list[str] = field(default_factory=list)
     notes: list[SuggestionNote] = field(default_factory=list)
     lines: dict[str, None] = field(default_factory=dict)
     script_chars: int = 0
@@ -164,29 +161,28 @@ class SuggestionDraft:
         env = {**step.env, **self.read_variables(dict(command.env))}
         if any(name not in env for name, _ in command.env):
             return None  # noted: without the variable it would be another command
-        stem = self._choose_stem(step.job)
-        same_job = [check.id for check in self.checks if check.id.rpartition("-")[0] == stem]
+        stem = _to_id(f"{self.prefix}-{step.job}")
+        alike = [check.id for check in self.checks if check.id.rpartition("-")[0] == stem]
         check = Check(
-            id=f"{stem}-{len(same_job) + 1}",
+            id=f"{stem}-{len(alike) + 1}",
             label=f"{_replace_surrogates(step.job[:40])} of {self.path}",
             argv=command.argv,
             cwd=step.cwd,
             env=env,
             timeout_s=TIMEOUT_S,
-            requires=tuple(same_job[-1:]),
+            requires=tuple(alike[-1:]),
         )
         self.checks.append(check)
+        self.jobs.append(step.job)
         return None
 
-    def _choose_stem(self, job: str) -> str:
-        """The beginning of the ids of a job's checks: with a hash only where another job has the plain one."""
-        if job not in self.stems:
-            stem = _to_id(f"{self.prefix}-{job}")
-            if stem in self.taken or stem in self.stems.values():
-                digest = hashlib.sha256(f"{self.path}\0{job}".encode(errors="surrogatepass")).hexdigest()
-                stem = f"{stem[: _STEM_CHARS - 9].rstrip('-')}-{digest[:8]}"
-            self.stems[job] = stem
-        return self.stems[job]
+    def _separate_jobs(self) -> Iterator[Check]:
+        """The checks, each after the one before it of its own job, not of another whose name gives the same ids."""
+        last: dict[str, str] = {}
+        for check, job in zip(self.checks, self.jobs, strict=True):
+            required = (last[job],) if job in last else ()
+            yield check if check.requires == required else check.model_copy(update={"requires": required})
+            last[job] = check.id
 
     def to_parts(self) -> Iterator[SuggestedPart]:
         """One part for each kind that the file suggests something of."""
@@ -196,7 +192,8 @@ class SuggestionDraft:
             yield _to_part(self.path, SuggestionKind.ENVIRONMENT, {"env": dict(sorted(self.env.items()))})
         if self.checks:
             checks = [check.model_dump(mode="json", exclude_defaults=True) for check in self.checks]
-            yield _to_part(self.path, SuggestionKind.CHECKS, {"checks": checks})
+            part = _to_part(self.path, SuggestionKind.CHECKS, {"checks": checks})
+            yield part.model_copy(update={"checks": tuple(self._separate_jobs())})
 
 
 def _replace_surrogates(text: str) -> str:
@@ -205,7 +202,11 @@ def _replace_surrogates(text: str) -> str:
 
 
 def _to_part(path: str, kind: SuggestionKind, content: dict[str, object]) -> SuggestedPart:
-    """The hash is over path, kind and content: the same words in another file or of another kind are not trusted."""
+    """The hash is over path, kind and content: the same words in another file or of another kind are not trusted.
+
+    Ids in it are those that the file has alone, and each check requires the one with the number before it. Trust is
+    bound to this hash, so neither another file nor a later version of this program may change it.
+    """
     text = json.dumps({"path": path, "kind": kind.value, **content}, sort_keys=True, separators=(",", ":"))
     sha256 = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     return SuggestedPart.model_validate({"path": path, "kind": kind, "sha256": sha256, **content})
@@ -219,5 +220,5 @@ def _parse_directory(text: str) -> str | None:
 
 
 def _to_id(text: str) -> str:
-    """The beginning of a check's id, so short that a number fits."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_STEM_CHARS].rstrip("-") or "ci"
+    """The beginning of a check's id: at most 36 characters, so that a number fits."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:36].rstrip("-") or "ci"

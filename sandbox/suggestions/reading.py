@@ -39,15 +39,11 @@ class Suggestions(Model):
 
 def read_suggestions(files: Mapping[str, bytes], is_protected: IsProtected) -> Suggestions:
     """Read the files by path; paths without a reader are ignored."""
-    usable, total = {}, 0
+    read, total = [], 0
     for path in sorted(path for path in files if path in SUGGESTING_FILES or is_workflow(path)):
         total += len(files[path])
-        usable[path] = files[path] if total <= MAX_ALL_BYTES else None
-    found, taken = {}, frozenset[str]()
-    for path in sorted(usable, key=lambda path: (is_workflow(path), path.endswith(".yaml"), path)):  # usual names first
-        found[path] = _read_file(path, usable[path], is_protected, taken)
-        taken |= {check.id.rpartition("-")[0] for part in found[path].parts for check in part.checks}
-    read = [found[path] for path in usable]
+        content = files[path] if total <= MAX_ALL_BYTES else None
+        read.append(_read_file(path, content, is_protected))
     return Suggestions(
         parts=tuple(part for each in read for part in each.parts),
         notes=tuple(note for each in read for note in each.notes),
@@ -56,17 +52,15 @@ def read_suggestions(files: Mapping[str, bytes], is_protected: IsProtected) -> S
 
 
 @lru_cache(maxsize=64)
-def _read_file(path: str, content: bytes | None, is_protected: IsProtected, taken: frozenset[str]) -> Suggestions:
-    """One file; `content` is None if the files before it were too large. `taken`: see `SuggestionDraft`. Cached: each
-    run of a check may need it.
-    """
+def _read_file(path: str, content: bytes | None, is_protected: IsProtected) -> Suggestions:
+    """One file; `content` is None if the files before it were too large. Cached: each run of a check may need it."""
     prefix, read = _READERS.get(path) or (PurePosixPath(path).stem, read_workflow)
-    draft = SuggestionDraft(path, prefix, is_protected, taken)
+    draft = SuggestionDraft(path, prefix, is_protected)
     try:
         if content is None or len(content) > MAX_BYTES:
             raise ValueError(f"larger than {MAX_BYTES} bytes, or than {MAX_ALL_BYTES} with the files before it")
         read(draft, content.decode("utf-8-sig").replace("\r\n", "\n"))
     except ValueError as error:  # UnicodeDecodeError is one
-        draft = SuggestionDraft(path, prefix, is_protected, taken)
+        draft = SuggestionDraft(path, prefix, is_protected)
         draft.note(path, f"it cannot be read: {error}" if not isinstance(error, UnicodeError) else "it is not UTF-8")
     return Suggestions(parts=tuple(draft.to_parts()), notes=tuple(draft.notes), lines=tuple(draft.lines))

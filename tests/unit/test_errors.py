@@ -15,7 +15,7 @@ import pytest
 
 import sandbox
 from sandbox.edits.patch_paths import UngatedError
-from sandbox.egress.registries import UnusableRegistry
+from sandbox.egress.client_settings import UnusableRegistry
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.files.names import WorktreeTooLarge
 from sandbox.forges import http_session

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sandbox.checks.execute import GuestLayer
 from sandbox.dependencies.environment import build_environment, target
-from sandbox.egress.registries import UnusableRegistry, find_registries
+from sandbox.egress.client_settings import UnusableRegistry
+from sandbox.egress.registries import find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import resolve_commit

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sandbox.egress.registries import UnusableRegistry, find_registries
+from sandbox.egress.client_settings import UnusableRegistry
+from sandbox.egress.registries import find_registries
 from sandbox.git.objects import tree_of
 from sandbox.git.process import Git
 from sandbox.models.layers import LayerRule

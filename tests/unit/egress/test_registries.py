@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.config import RegistrySettings
-from sandbox.egress.client_settings import PUBLIC
-from sandbox.egress.registries import Registries, UnusableRegistry, find_registries
+from sandbox.egress.client_settings import PUBLIC, UnusableRegistry
+from sandbox.egress.registries import Registries, find_registries
 from sandbox.errors import ErrorCode, SandboxError
 
 
@@ -182,7 +183,8 @@ def test_git_index_of_cargo_is_refused_by_name(host: Path) -> None:
     )
     with pytest.raises(SandboxError) as raised:
         found(host, "rust")
-    assert "git.example" in raised.value.brief
+    assert "config.toml" in raised.value.brief
+    assert "a git repository" in raised.value.details
 
 
 @pytest.mark.parametrize(
@@ -229,12 +231,25 @@ def test_a_variable_names_no_mirror_of_cpan_without_tls(host: Path, variable: di
 
 @pytest.mark.parametrize("url", ["https://user:hunter2@a.example/simple", "ftp://a.example", "a.example"])
 def test_url_that_cannot_be_used_is_named_without_its_secret(host: Path, url: str) -> None:
+    """The URLs of a list are counted, because no part of one is shown."""
     with pytest.raises(SandboxError) as raised:
-        found(host, settings=RegistrySettings(python=(url,)))
+        found(host, settings=RegistrySettings(python=("https://b.example", url)))
     assert raised.value.code is ErrorCode.INVALID_INPUT
-    assert "a.example" in raised.value.brief
-    assert "registries.python" in raised.value.details
-    assert "hunter2" not in f"{raised.value.brief}{raised.value.details}"
+    assert "registries.python (URL 2)" in raised.value.brief
+    assert not re.search(r"hunter2|a\.example", f"{raised.value.brief}{raised.value.details}{raised.value.hint}")
+
+
+def test_the_setting_with_an_unusable_url_is_named(host: Path) -> None:
+    bad = "https://user:hunter2@a.example/simple"
+    pip, npmrc = host / "home/.config/pip/pip.conf", host / "home/.npmrc"
+    pip.write_text(f"[global]\nindex-url = https://b.example/simple\nextra-index-url = {bad}\n")
+    npmrc.write_text(f"registry={bad}\n")
+    with pytest.raises(UnusableRegistry, match=rf"of extra-index-url in {pip} "):
+        found(host)
+    with pytest.raises(UnusableRegistry, match=r"of PIP_EXTRA_INDEX_URL \(URL 2\) "):
+        found(host, PIP_EXTRA_INDEX_URL=f"https://b.example {bad}")
+    with pytest.raises(UnusableRegistry, match=rf"of registry in {npmrc} "):
+        found(host, "node")
 
 
 OFFERS: dict[str, tuple[Any, str, dict[str, str], str]] = {
@@ -256,7 +271,9 @@ OFFERS: dict[str, tuple[Any, str, dict[str, str], str]] = {
 def test_s217_a_file_of_the_current_directory_names_no_registry(
     host: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Control: named by its whole path, the same file does."""
+    """It is refused, as falling back to the public registry would show it the names of internal packages. Control:
+    named by its whole path, the same file does.
+    """
     which, file, environ, text = OFFERS[name]
     checkout = host / "checkout"
     (checkout / file.format("")).parent.mkdir(parents=True)
@@ -267,7 +284,23 @@ def test_s217_a_file_of_the_current_directory_names_no_registry(
         return found(host, which, None, **{key: value.format(before) for key, value in environ.items()})
 
     assert hosts(find(f"{checkout}/")) == {"10.0.0.5:8080": True}
-    assert find("").source == "the public registry"
+    if name == "GOENV=off":
+        assert find("").source == "the public registry"
+        return
+    with pytest.raises(UnusableRegistry, match=rf"invalid_input: {name} is a relative path") as raised:
+        find("")
+    assert raised.value.code is ErrorCode.INVALID_INPUT
+
+
+@pytest.mark.parametrize("which", ["python", "go"])
+def test_s217_an_index_of_our_own_settings_needs_no_setting_of_a_client(host: Path, which: Any) -> None:
+    """Control: without a CA file of our own, the client's could be the one that is meant."""
+    own: dict[str, Any] = {which: ("https://own.example",)}
+    settings = RegistrySettings(**own, ca_file="/own.pem")
+    assert hosts(found(host, which, settings, XDG_CONFIG_HOME="x")) == {"own.example:443": True}
+    assert hosts(found(host, "go", None, XDG_CONFIG_HOME="x", GOPROXY="https://v.example")) == {"v.example:443": True}
+    with pytest.raises(UnusableRegistry):
+        found(host, "python", RegistrySettings(python=("https://own.example",)), XDG_CONFIG_HOME="x")
 
 
 def test_s217_an_empty_home_is_not_the_current_directory(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,8 +314,45 @@ def test_s217_certificates_of_the_current_directory_are_not_trusted(host: Path) 
     """Control: those of a whole path, and of our own setting."""
     for which, variable in (("python", "PIP_CERT"), ("node", "npm_config_cafile"), ("rust", "CARGO_HTTP_CAINFO")):
         assert found(host, which, None, **{variable: "/ca.pem"}).ca_file == "/ca.pem"
-        assert found(host, which, None, **{variable: "ca.pem"}).ca_file == ""
+        for value in ("ca.pem", "./ca.pem", "~other/ca.pem"):
+            with pytest.raises(UnusableRegistry, match=rf"invalid_input: {variable} is a relative path"):
+                found(host, which, None, **{variable: value})
     assert found(host, settings=RegistrySettings(ca_file="/own.pem"), PIP_CERT="ca.pem").ca_file == "/own.pem"
+
+
+def test_certificates_are_found_as_the_tools_find_them(host: Path) -> None:
+    """pip and npm know `~`, npm's files also variables; a file of cargo is relative to the folder above its own."""
+    home = host / "home"
+    assert found(host, PIP_CERT="~/ca.pem").ca_file == f"{home}/ca.pem"
+    assert found(host, "node", npm_config_cafile="~/ca.pem").ca_file == f"{home}/ca.pem"
+    (home / ".config/pip/pip.conf").write_text("[global]\ncert = ~/pip.pem\n")
+    assert found(host).ca_file == f"{home}/pip.pem"
+    for value in ("${HOME}/npm.pem", "~/npm.pem"):
+        (home / ".npmrc").write_text(f"cafile={value}\n")
+        assert found(host, "node").ca_file == f"{home}/npm.pem"
+    (home / ".cargo").mkdir()
+    (home / ".cargo/config.toml").write_text('[http]\ncainfo = "certs/ca.pem"\n')
+    assert found(host, "rust").ca_file == f"{home}/certs/ca.pem"
+    with pytest.raises(UnusableRegistry, match="invalid_input: CARGO_HTTP_CAINFO is a relative path"):
+        found(host, "rust", CARGO_HTTP_CAINFO="~/ca.pem")
+
+
+def test_s217_a_relative_path_in_a_file_is_refused_with_the_file(host: Path) -> None:
+    pip, npmrc = host / "home/.config/pip/pip.conf", host / "home/.npmrc"
+    pip.write_text("[global]\ncert = ca.pem\n")
+    npmrc.write_text("cafile=${UNSET}/ca.pem\n")
+    with pytest.raises(UnusableRegistry, match=f"invalid_input: cert in {pip} is a relative path"):
+        found(host)
+    with pytest.raises(UnusableRegistry, match=f"invalid_input: cafile in {npmrc} is a relative path"):
+        found(host, "node")
+
+
+@pytest.mark.parametrize("name", ["NPM_CONFIG_USERCONFIG", "npm_config_userconfig"])
+def test_settings_of_npm_are_found_in_the_home(host: Path, name: str) -> None:
+    (host / "home/other").write_text("registry=https://npm.example\n")
+    assert hosts(found(host, "node", None, **{name: "~/other"})) == {"npm.example:443": True}
+    with pytest.raises(UnusableRegistry, match=f"invalid_input: {name} is a relative path"):
+        found(host, "node", None, **{name: "other"})
 
 
 @pytest.mark.parametrize(
@@ -291,10 +361,26 @@ def test_s217_certificates_of_the_current_directory_are_not_trusted(host: Path) 
         "https://user:hunter2#x@host/simple", "https://user:hunter2?x@host/simple", "https://user:hunter2/x@host/simple",
         "https://user:hunter2@ho\u2100st/simple", "https://user:hunter2[@host/simple", "https://user:1#hunter2@host/",
         "https://user:1?hunter2@host/", "https://user:hunter2@host:99999/", f"https://user:hunter2@{'a' * 70}/",
+        "https://user:1/hunter2@host/simple", "https://hunter2/x@host/simple", "https://user:1\\hunter2@host/simple",
+        "https://u:hunter2/y", "https://u:hunter2#y", "//u:hunter2/y", "https:/u:hunter2@host/x",
+        "https://user%3Ahunter2%40host/simple", "https://user:1/hunter2%40host/simple",
     ],
 )  # fmt: skip
 def test_no_part_of_a_password_is_shown_or_used(host: Path, url: str) -> None:
     with pytest.raises(UnusableRegistry) as raised:
         found(host, PIP_INDEX_URL=url)
     assert "hunter2" not in f"{raised.value.brief}{raised.value.details}{raised.value.hint}"
+    assert "PIP_INDEX_URL" in raised.value.brief
     assert raised.value.__suppress_context__
+
+
+def test_a_view_of_a_feed_is_no_password(host: Path) -> None:
+    """Azure's feeds have an `@` in their path, not in its first segment."""
+    url = "https://pkgs.example/org/_packaging/feed@Release/pypi/simple"
+    assert found(host, PIP_INDEX_URL=url).indexes == (url,)
+
+
+def test_a_mirror_without_tls_is_named_without_its_password(host: Path) -> None:
+    with pytest.raises(UnusableRegistry, match="no TLS") as raised:
+        found(host, "perl", PERL_CARTON_MIRROR="http://u:hunter2/y")
+    assert "hunter2" not in f"{raised.value.brief}{raised.value.details}{raised.value.hint}"

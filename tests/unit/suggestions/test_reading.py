@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.engine.create_options import is_protected_variable
-from sandbox.models import SuggestedPart, SuggestionKind
+from sandbox.errors import SandboxError
+from sandbox.models import Check, SuggestedPart, SuggestionKind
 from sandbox.profiles import Profile
 from sandbox.profiles.suggested_checks import add_suggested_parts
 from sandbox.suggestions import draft
@@ -289,26 +291,66 @@ LONG = f"{WORKFLOWS}continuous-integration-on-linux-x86-"
     ],
     ids=["yaml", "gitlab", "long"],
 )
-def test_checks_of_two_files_have_different_ids_and_one_keeps_its_own(files: dict[str, bytes], plain: str) -> None:
+def test_trusted_checks_of_two_files_get_different_ids_and_keep_their_hash(files: dict[str, bytes], plain: str) -> None:
     found = read_suggestions(files, is_protected_variable)
     assert [part.path for part in found.parts] == sorted(files)
-    (alone,) = read_suggestions({plain: files[plain]}, is_protected_variable).parts
-    assert alone in found.parts, "one more file changes neither ids nor hash"
-    (other,) = (part for part in found.parts if part.path != plain)
-    assert [check.requires for check in other.checks] in ([()], [(), (other.checks[0].id,)])
-    profile = Profile(name="generic", label="label", image="image")
-    assert len(add_suggested_parts(profile, found.parts).checks) == sum(len(part.checks) for part in found.parts)
+    for path, content in files.items():
+        (alone,) = read_suggestions({path: content}, is_protected_variable).parts
+        assert alone in found.parts, "one more file changes neither ids nor hash"
+        assert [check.id for check in combine(alone)] == [check.id for check in alone.checks]
+    (own,) = (part for part in found.parts if part.path == plain)
+    checks = combine(*found.parts)
+    assert [check.argv for check in checks] == [check.argv for part in found.parts for check in part.checks]
+    assert [check for check in checks if check in own.checks] == list(own.checks)
+    others = [check for check in checks if check not in own.checks]
+    assert [check.requires for check in others] == [(), *((check.id,) for check in others[:-1])]
+
+
+def combine(*parts: SuggestedPart) -> tuple[Check, ...]:
+    """The checks of a profile that these parts are added to."""
+    return add_suggested_parts(Profile(name="generic", label="label", image="image"), parts).checks
+
+
+def test_only_jobs_with_the_same_id_are_renamed() -> None:
+    ci = b"jobs: {lint: {steps: [{run: make lint}]}, test: {steps: [{run: make test}]}}\n"
+    found = read_suggestions({f"{WORKFLOWS}ci.yml": MAKE_TEST, f"{WORKFLOWS}ci.yaml": ci}, is_protected_variable)
+    lint, renamed, *own = combine(*found.parts)
+    assert [lint.id, *(check.id for check in own)] == ["ci-lint-1", "ci-test-1", "ci-test-2"]
+    assert re.fullmatch(r"ci-test-[0-9a-f]{8}-1", renamed.id)
+    assert renamed.label == "test of .github/workflows/ci.yaml"
+
+
+OWN = Check(id="ci-test-1", label="label", argv=("true",))
+
+
+def test_a_check_of_the_profile_keeps_its_id_and_refuses_a_part_with_the_same() -> None:
+    """Control: two parts give up a name to each other, not to what the operator wrote."""
+    (found,) = read(WORKFLOW, MAKE_TEST.decode()).parts
+    profile = Profile(name="generic", label="label", image="image", check=(OWN,))
+    with pytest.raises(SandboxError, match=r"ci\.yml cannot be used"):
+        add_suggested_parts(profile, [found])
 
 
 @pytest.mark.parametrize(
-    ("path", "text"),
+    ("path", "text", "sha256"),
     [
-        (f"{LONG}64-and-more.yml", "jobs: {lint: {steps: [{run: make a}]}, test: {steps: [{run: make b}]}}"),
-        (".gitlab-ci.yml", "äö: {script: [make a]}\nöä: {script: [make b]}\n"),
+        (
+            f"{LONG}64-and-more.yml",
+            "jobs: {lint: {steps: [{run: make a}, {run: make b}]}, test: {steps: [{run: make c}]}}",
+            "sha256:8f350863728ab415aa3a1fbfa07f1201c0526a138ea788a0470d8dc91b1e9bf2",
+        ),
+        (
+            ".gitlab-ci.yml",
+            "äö: {script: [make a, make b]}\nöä: {script: [make c]}\n",
+            "sha256:ee2ed3c695c365ff6f0c2fa1a391b2949b3de3970beedeb29803066c56e26c75",
+        ),
     ],
     ids=["long", "letters"],
 )
-def test_jobs_whose_names_give_the_same_id_do_not_require_each_other(path: str, text: str) -> None:
-    checks = part(read(path, text), SuggestionKind.CHECKS).checks
-    assert [check.requires for check in checks] == [(), ()]
-    assert checks[0].id != checks[1].id
+def test_jobs_whose_names_give_the_same_id_do_not_require_each_other(path: str, text: str, sha256: str) -> None:
+    """Their hash is the one over plain numbers, to which operators gave their trust."""
+    found = part(read(path, text), SuggestionKind.CHECKS)
+    first, second, other = found.checks
+    assert [check.requires for check in found.checks] == [(), (first.id,), ()]
+    assert len({first.id, second.id, other.id}) == 3
+    assert found.sha256 == sha256
