@@ -13,7 +13,7 @@ from sandbox.config import Settings, describe_ignored_variables, find_resources,
 from sandbox.environment_names import HOOK_FACTS, may_be_setting
 from sandbox.errors import ErrorCode
 from sandbox.git.describe import CommitDescription
-from sandbox.models.checks import Limits
+from sandbox.models.checks import Check, Limits
 from sandbox.workbench.checks.git_facts import list_variables
 from tests.unit.conftest import refused
 
@@ -344,6 +344,18 @@ def test_numbers_at_their_bounds_are_accepted(tmp_path: Path, caplog: pytest.Log
     found = load_settings(config(tmp_path, text), {})
     assert datetime.now(UTC) - timedelta(days=found.keep.approvals_days)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("name", Limits.model_fields)
+def test_limits_that_no_host_can_give_are_the_largest_possible_ones(tmp_path: Path, name: str) -> None:
+    for value in (2**62, 10**13):
+        limits = {name: value}
+        text = f"[repositories.r.checks.test]\nlimits = {{ {name} = {value!r} }}\n"
+        chosen = load_settings(config(tmp_path, text), {}).repositories["r"].checks["test"].limits
+        check = Check(id="t", label="t", argv=("true",), limits=Limits.model_validate(limits))
+        most = {"cpus": 10_000, "pids": 2**22, "open_files": 2**30, "disk_files": 10**12}.get(name, 2**60)
+        assert chosen[name] == getattr(check.limits, name) == min(value, most)
+        assert getattr(Limits.model_validate(limits), name) == value, "records are read as they are"
 
 
 def test_limits_with_which_a_check_of_an_earlier_version_ran_are_no_error(tmp_path: Path) -> None:
