@@ -239,9 +239,11 @@ def _may_follow(location: str, asked: str, allowed: Callable[[str], bool]) -> bo
     return False
 
 
-def retry_read(ask: Callable[[], _ResultT]) -> _ResultT:
-    """Send a read-only request; retry it on transient failures, after the pause that the forge asks for."""
-    return build_retrying(_is_transient, _retry_after_s)(ask)
+def retry_read(ask: Callable[[], _ResultT], left_s: Callable[[], float] | None = None) -> _ResultT:
+    """Send a read-only request; retry it on transient failures, after the pause that the forge asks for, if this ends
+    within the time that is left.
+    """
+    return build_retrying(_is_transient, _retry_after_s, left_s=left_s)(ask)
 
 
 def _is_transient(error: BaseException) -> bool:
