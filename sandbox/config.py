@@ -7,14 +7,16 @@ Unknown keys are errors. Variables are `SANDBOX_<SECTION>_<KEY>`, e.g. `SANDBOX_
 from __future__ import annotations
 
 import difflib
+import functools
+import logging
+import operator
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,6 +25,7 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from sandbox.document_errors import describe_errors, describe_value_error, parse_toml
 from sandbox.environment_names import HOME, OF_THE_PROGRAM, PREFIX, may_be_setting
@@ -34,8 +37,10 @@ from sandbox.shipped_files import find_resources as find_resources
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+_log = logging.getLogger(__name__)
+
 _HINT = "docs/configuration.md lists every key."
-_MAX_JOBS = 10_000
+_MAX_AT_ONCE = 10_000
 _SIMILARITY = 0.8  # of 1, as difflib measures it
 _SLIGHT_SIMILARITY = 0.6
 _HINTS_BY_PREFIX = {
@@ -78,19 +83,39 @@ def _split_pairs(value: object) -> object:
 Labels = Annotated[dict[LabelKey, LabelValue], BeforeValidator(_split_pairs), Field(max_length=MAX_LABELS)]
 """Names and values chosen by the operator, or what a task requires of a worker: labels and `CAPABILITIES`."""
 
-Days = Annotated[float, Field(ge=0, le=36_500)]
+_ABOVE = "above_bound"  # pydantic's type of an error
+
+
+def _at_most(most: int) -> BeforeValidator:
+    """Report a larger number, infinity included, as `_ABOVE`. Files that earlier versions accepted have such numbers
+    for `practically for ever`: `load_settings` takes the bound instead.
+    """
+
+    def require(value: object) -> object:
+        try:
+            number = float(value) if isinstance(value, str) else value
+        except ValueError:
+            return value  # pydantic says what is expected
+        if isinstance(number, int | float) and number > most:
+            raise PydanticCustomError(_ABOVE, "should be at most {most}", {"most": most})
+        return value
+
+    return BeforeValidator(require)
+
+
+Days = Annotated[float, Field(ge=0), _at_most(36_500)]
 """A hundred years: a time that long ago can still be computed."""
 
-Pace = Annotated[float, Field(ge=0, le=31_536_000)]
+Pace = Annotated[float, Field(ge=0), _at_most(31_536_000)]
 """Seconds between two rounds of the same work, at most a year. 0: none."""
 
-Deadline = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)]
-Bytes = Annotated[int, Field(ge=0, le=2**60)]
+Deadline = Annotated[float, Field(gt=0), _at_most(int(MAX_TIMEOUT_S))]
+Bytes = Annotated[int, Field(ge=0), _at_most(2**60)]
 """At most 1 EiB, which the kernel and each file format can say."""
 
-SomeBytes = Annotated[int, Field(gt=0, le=2**60)]
-Count = Annotated[int, Field(ge=0, le=10**9)]
-AtOnce = Annotated[int, Field(ge=0, le=10_000)]
+SomeBytes = Annotated[int, Field(gt=0), _at_most(2**60)]
+Count = Annotated[int, Field(ge=0), _at_most(10**9)]
+AtOnce = Annotated[int, Field(ge=0), _at_most(_MAX_AT_ONCE)]
 """How much is done or kept ready at the same time."""
 
 
@@ -505,17 +530,11 @@ class ClusterSettings(_SettingsSection):
         return value
 
 
-def _require_possible_jobs(value: Jobs) -> Jobs:
-    if value != "auto" and value > _MAX_JOBS:
-        raise ValueError(f"must be 'auto' or at most {_MAX_JOBS:,}")
-    return value
-
-
 class CheckSettings(_SettingsSection):
     """Overrides of one check of a repository. `limits`: only the named ones are overridden."""
 
     timeout_s: Deadline | None = None
-    jobs: Annotated[Jobs, AfterValidator(_require_possible_jobs)] | None = None
+    jobs: Annotated[Jobs | None, _at_most(_MAX_AT_ONCE)] = None
     limits: ChosenLimits = Field(default_factory=dict)
 
 
@@ -586,7 +605,8 @@ class Settings(_SettingsSection):
 
 
 def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:
-    """Merge file, variables and flags (a nested mapping of the same shape).
+    """Merge file, variables and flags (a nested mapping of the same shape). A number above a bound that means
+    practically for ever is taken as the bound, with a warning in the log.
 
     Raises: `invalid_input` naming the file or variable and the wrong key, or a variable that looks like a typo of ours.
     """
@@ -599,13 +619,34 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
             nested = {part: nested}
         _merge(data, nested)
     _merge(data, flags or {})
+
+    def find_source(error: ErrorDetails) -> str:
+        keys = tuple(map(str, error["loc"]))
+        return "the settings of this call" if _sets(flags or {}, keys) else variables.get(keys, str(path))
+
+    try:
+        return _validate(data, find_source)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise _validation_error(first, find_source(first)) from error
+
+
+def _validate(data: dict[str, Any], find_source: Callable[[ErrorDetails], str]) -> Settings:
+    """The settings; in `data`, numbers above their bounds become the bounds. Raises: ValidationError for the others."""
     try:
         return Settings.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        keys = tuple(map(str, first["loc"]))
-        source = "the settings of this call" if _sets(flags or {}, keys) else variables.get(keys, str(path))
-        raise _validation_error(first, source) from error
+        found = error.errors(include_url=False)
+    for one in found:
+        if one["type"] == _ABOVE:
+            *tables, key = one["loc"]
+            table: Any = functools.reduce(operator.getitem, tables, data)  # type: ignore[arg-type]  # of any depth
+            table[key] = most = one["ctx"]["most"]
+            name = ".".join(map(str, one["loc"]))
+            _log.warning(
+                "configuration key '%s': more than %s counts as %s (set by %s)", name, most, most, find_source(one)
+            )
+    return Settings.model_validate(data)
 
 
 def _sets(flags: Mapping[str, Any], keys: Sequence[str]) -> bool:
@@ -646,11 +687,13 @@ def _flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
 
 def _validation_error(error: ErrorDetails, source: str) -> SandboxError:
     """`source`: the file or variable that sets the value."""
+    section, key = str(error["loc"][0]), str(error["loc"][-1])
+    unlimited = section in {"keep", "storage"} or (section, key) == ("repositories", "max_bytes")
     return SandboxError(
         ErrorCode.INVALID_INPUT,
         f"Configuration key '{'.'.join(map(str, error['loc']))}': {describe_value_error(error)}",
         details=f"Set by {source}",
-        hint=_HINT,
+        hint=f"0 means no limit. {_HINT}" if unlimited else _HINT,
     )
 
 

@@ -19,11 +19,13 @@ def build_retrying(
     is_transient: Callable[[BaseException], bool],
     requested_pause_s: Callable[[BaseException], float],
     before_sleep: Callable[[tenacity.RetryCallState], None] | None = None,
+    left_s: Callable[[], float] | None = None,
 ) -> tenacity.Retrying:
     """A new retry controller; the last error is raised.
 
     `is_transient`: whether another attempt may succeed. `requested_pause_s`: the pause that the server asked for, 0 for
-    none. `before_sleep` is called before each pause.
+    none. `before_sleep` is called before each pause. `left_s`: the seconds that are left for all attempts; a pause that
+    would take them up is not begun, so that the error says what it is about, and not that the time was over.
     """
 
     def is_worth_retrying(error: BaseException) -> bool:
@@ -33,8 +35,11 @@ def build_retrying(
         error = state.outcome.exception() if state.outcome else None
         return max(float(BACKOFF(state)), requested_pause_s(error) if error is not None else 0.0)
 
+    def is_over(state: tenacity.RetryCallState) -> bool:
+        return state.attempt_number >= ATTEMPTS or (left_s is not None and state.upcoming_sleep >= left_s())
+
     return tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        stop=is_over,
         wait=pause_s,
         retry=tenacity.retry_if_exception(is_worth_retrying),
         before_sleep=before_sleep,

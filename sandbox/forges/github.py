@@ -182,7 +182,7 @@ class GitHub:
         raise too_long_list(MAX_PAGES * PAGE_ITEMS, path)
 
     def _read(self, path: str, parameters: Mapping[str, str]) -> Any:
-        return retry_read(lambda: self._request("GET", path, parameters))
+        return retry_read(lambda: self._request("GET", path, parameters), self._budget.left_s)
 
     def _request(
         self, method: str, path: str, parameters: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None

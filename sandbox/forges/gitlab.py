@@ -192,7 +192,7 @@ class GitLab:
         raise too_long_list(MAX_PAGES * PAGE_ITEMS, kind.__name__)
 
     def _read(self, ask: Callable[[], _ResultT]) -> _ResultT:
-        return retry_read(lambda: self._request(ask, self._budget.limit_request()))
+        return retry_read(lambda: self._request(ask, self._budget.limit_request()), self._budget.left_s)
 
     def _request(self, ask: Callable[[], _ResultT], limit_s: float = CALL_TIMEOUT_S) -> _ResultT:
         self._gitlab.timeout = limit_s

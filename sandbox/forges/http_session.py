@@ -17,6 +17,7 @@ import requests
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.answer_cache import AnswerCache
 from sandbox.forges.deadlines import DeadlineAdapter
 from sandbox.forges.forge import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
 from sandbox.forges.plain_url import PORTS, find_origin, parse_plain_url
@@ -148,31 +149,24 @@ class _CachingAdapter(_BoundedAdapter):
 
     def __init__(self, ca_file: Path | None) -> None:
         super().__init__(ca_file)
-        self._cache: dict[str, requests.Response] = {}
+        self._cache = AnswerCache()
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         if request.method != "GET":
             return super().send(request, *args, **kwargs)
         url = str(request.url)
-        known = self._cache.get(url)
+        known = self._cache.find(url)
         if known is not None:
             request.headers["If-None-Match"] = known.headers["ETag"]
         response = super().send(request, *args, **kwargs)
         if response.status_code == 304 and known is not None:
             # A full page is unchanged even if there is a next page now: update the headers, except those of the body.
             known.headers.update({n: v for n, v in response.headers.items() if not n.lower().startswith("content-")})
+            self._cache.keep(url, known)
             return known
-        if response.ok and "ETag" in response.headers and len(response.content) <= _MAX_CACHED_BYTES:
-            self._cache[url] = response
-            if len(self._cache) > _MAX_CACHED_ANSWERS:
-                del self._cache[next(iter(self._cache))]  # the oldest: a server chooses ids, so there is no end of URLs
+        if response.ok and "ETag" in response.headers:
+            self._cache.keep(url, response)
         return response
-
-
-_MAX_CACHED_BYTES = 1024**2
-"""Bytes of one answer; larger ones are not cached."""
-
-_MAX_CACHED_ANSWERS = 64
 
 
 def _read_body(response: requests.Response, deadline: float) -> bytes:
@@ -239,9 +233,11 @@ def _may_follow(location: str, asked: str, allowed: Callable[[str], bool]) -> bo
     return False
 
 
-def retry_read(ask: Callable[[], _ResultT]) -> _ResultT:
-    """Send a read-only request; retry it on transient failures, after the pause that the forge asks for."""
-    return build_retrying(_is_transient, _retry_after_s)(ask)
+def retry_read(ask: Callable[[], _ResultT], left_s: Callable[[], float] | None = None) -> _ResultT:
+    """Send a read-only request; retry it on transient failures, after the pause that the forge asks for, if this ends
+    within the time that is left.
+    """
+    return build_retrying(_is_transient, _retry_after_s, left_s=left_s)(ask)
 
 
 def _is_transient(error: BaseException) -> bool:

@@ -24,9 +24,13 @@ class ReadBudget:
         """A call begins."""
         self._ends, self._read_bytes = time.monotonic() + READS_TIMEOUT_S, 0
 
+    def left_s(self) -> float:
+        """The seconds that the call has left, pauses included: a server asks for them, too."""
+        return self._ends - time.monotonic()
+
     def limit_request(self) -> float:
         """The seconds that the next request may take. Raises: `timeout` if the call has no time left."""
-        left_s = self._ends - time.monotonic()
+        left_s = self.left_s()
         if left_s <= 0.0:
             raise TransientForgeError(
                 SandboxError(

@@ -25,6 +25,9 @@ It is above `MAX_PAUSE_S`, so a read is not retried: the hint names the pause, a
 """
 
 
+MIN_SECRET_CHARS = 6
+"""A shorter password is no secret: it can be guessed."""
+
 MAX_DETAILS = 2000
 """Characters of a server's words in an error."""
 
@@ -88,9 +91,9 @@ def redact_secret(credential: Credential | None) -> Iterator[None]:
         yield
     except SandboxError as error:
         # Changed in place: a copy raised from it would keep the original, with the secret, in its traceback.
-        error.brief = _redact(error.brief, credential)
+        error.brief = _redact_mixed(error.brief, credential)
         error.details = _redact(error.details, credential)[:MAX_DETAILS]
-        error.hint = _redact(error.hint, credential)
+        error.hint = _redact_mixed(error.hint, credential)
         error.data = _redact_value(error.data, credential)
         error.args = (error.brief, *error.args[1:])
         raise
@@ -98,6 +101,14 @@ def redact_secret(credential: Credential | None) -> Iterator[None]:
 
 def _redact(text: str, credential: Credential | None) -> str:
     return remove_secret(neutralise(text), credential)
+
+
+def _redact_mixed(text: str, credential: Credential | None) -> str:
+    """A text of ours, with parts of a server's. A password that is too short to be a secret, such as the `x` beside a
+    token that is git's user name, stands in many words of ours.
+    """
+    short = credential is not None and len(credential.secret.get_secret_value()) < MIN_SECRET_CHARS
+    return neutralise(text) if short else _redact(text, credential)
 
 
 def _redact_value(value: Any, credential: Credential | None) -> Any:

@@ -38,7 +38,7 @@ SMALLEST_LIMITS: Mapping[str, int | float] = {"memory_bytes": 6 * 1024**2, "cpus
 """The engine (Docker 20.10 to 29) creates no guest with less: no check could start."""
 
 
-LARGEST_LIMITS: Mapping[str, int] = {"cpus": 10_000, "pids": 2**22, "open_files": 2**30, "disk_files": 10**12}
+LARGEST_LIMITS: Mapping[str, int | float] = {"cpus": 10_000.0, "pids": 2**22, "open_files": 2**30, "disk_files": 10**12}
 LARGEST_BYTES = 2**60
 """1 EiB. The kernel, and files of disks, have numbers of 64 bits; `pids`: its PID_MAX_LIMIT."""
 
@@ -69,13 +69,10 @@ def describe_small_limit(limits: Mapping[str, int | float]) -> str:
     return ""
 
 
-def _describe_large_limit(limits: Mapping[str, int | float]) -> str:
-    """Which limit is larger than any host could give, and its bound; '' if none is."""
-    for name, value in limits.items():
-        most = LARGEST_LIMITS.get(name, LARGEST_BYTES)
-        if not value <= most:
-            return f"{name} must be at most {most:,}"
-    return ""
+def _find_too_large(limits: Mapping[str, int | float]) -> dict[str, int | float]:
+    """Those of the limits that are larger than any host could give, as the largest possible ones."""
+    most = {name: LARGEST_LIMITS.get(name, LARGEST_BYTES) for name in limits}
+    return {name: most[name] for name, value in limits.items() if value > most[name]}
 
 
 Environment = Annotated[dict[str, str], AfterValidator(_require_usable_variables)]
@@ -107,19 +104,29 @@ LimitsT = TypeVar("LimitsT", bound=Limits)
 
 
 def require_enough(limits: LimitsT) -> LimitsT:
-    """The limits, if a guest can start with them. Not a rule of the model: records have limits of guests that started.
+    """The limits, if a guest can start with them; those that no host could give are lowered to the largest possible
+    ones. Not a rule of the model: records have limits of guests that started.
 
     Raises: ValueError.
     """
-    if why := describe_small_limit(dict(limits)) or _describe_large_limit(dict(limits)):
+    if why := describe_small_limit(dict(limits)):
         raise ValueError(why)
-    return limits
+    return lower_limits(limits)
+
+
+def lower_limits(limits: LimitsT) -> LimitsT:
+    """The limits, as `require_enough` lowers them."""
+    lowered = _find_too_large(dict(limits))
+    return limits.model_copy(update=lowered) if lowered else limits
 
 
 def validate_limits(limits: dict[str, int | float]) -> dict[str, int | float]:
-    """Some limits by name, as they stand in a file. Raises: ValueError, also for an unknown name."""
+    """Some limits by name, as they stand in a file, lowered as by `require_enough`.
+
+    Raises: ValueError, also for an unknown name.
+    """
     require_enough(Limits.model_validate(limits))
-    return limits
+    return {**limits, **_find_too_large(limits)}
 
 
 ChosenLimits = Annotated[dict[str, int | float], AfterValidator(validate_limits)]

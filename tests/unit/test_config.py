@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from sandbox.config import Settings, describe_ignored_variables, find_resources,
 from sandbox.environment_names import HOOK_FACTS, may_be_setting
 from sandbox.errors import ErrorCode
 from sandbox.git.describe import CommitDescription
-from sandbox.models.checks import Limits
+from sandbox.models.checks import Check, Limits
 from sandbox.workbench.checks.git_facts import list_variables
 from tests.unit.conftest import refused
 
@@ -270,23 +271,91 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("value", ["inf", "nan", "1e300", "9" * 300, "-1"])
+@pytest.mark.parametrize("value", ["nan", "-1"])
 @pytest.mark.parametrize("key", NUMBERS)
-def test_every_number_has_bounds(tmp_path: Path, key: str, value: str) -> None:
+def test_a_number_below_its_bound_is_refused(tmp_path: Path, key: str, value: str) -> None:
     with refused(ErrorCode.INVALID_INPUT) as caught:
         load_settings(config(tmp_path, f"{key} = {value}\n"), {})
     assert key.rpartition(".")[2] in caught.value.brief
     assert len(caught.value.brief) < 300
+    unlimited = key.startswith(("keep.", "storage.")) or key == "repositories.r.max_bytes"
+    assert ("0 means no limit" in caught.value.hint) is unlimited
 
 
-def test_numbers_at_their_bounds_are_accepted(tmp_path: Path) -> None:
+CHOICES = {
+    "profiles.p.timeout_factor",
+    "container.idle_s",
+    "agent.result_bytes",
+    "agent.sessions",
+    "cluster.lost_after_s",
+}
+"""Numbers of which a larger one means something else than `practically for ever`."""
+
+
+@pytest.mark.parametrize("value", ["inf", "1e300", "9" * 300])
+@pytest.mark.parametrize("key", [key for key in NUMBERS if ".limits." not in key])
+def test_every_number_has_an_upper_bound(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str, value: str
+) -> None:
+    if key in CHOICES:
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            load_settings(config(tmp_path, f"{key} = {value}\n"), {})
+        assert key.rpartition(".")[2] in caught.value.brief
+        return
+    found: Any = load_settings(config(tmp_path, f"{key} = {value}\n"), {}).model_dump()
+    for part in key.split("."):
+        found = found[part]
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert f"'{key}'" in warning
+    assert f" counts as {int(found)} " in warning
+
+
+def test_a_home_with_numbers_for_ever_loads_as_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = """
+        engine.timeout_s = 1000000
+        layers.keep_days = 99999
+        [keep]
+        closed_tasks_days = inf
+        runs = 10_000_000_000
+        [storage]
+        max_bytes = 9223372036854775807
+    """
+    variables = {"SANDBOX_KEEP_ARTIFACTS_DAYS": "inf", "SANDBOX_CONTAINER_PARALLEL": "20000"}
+    found = load_settings(config(tmp_path, text), variables, {"remotes": {"timeout_s": 1e6}})
+    assert (found.engine.timeout_s, found.remotes.timeout_s) == (604_800, 604_800)
+    assert (found.keep.closed_tasks_days, found.keep.artifacts_days, found.layers.keep_days) == (36_500,) * 3
+    assert (found.keep.runs, found.storage.max_bytes, found.container.parallel) == (10**9, 2**60, 10_000)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 8
+    assert f"configuration key 'keep.runs': more than {10**9} counts as {10**9} (set by {tmp_path}/config.toml)" in said
+    assert any("SANDBOX_KEEP_ARTIFACTS_DAYS" in line for line in said)
+    assert any("the settings of this call" in line for line in said)
+
+
+def test_a_wrong_value_beside_a_number_for_ever_is_refused(tmp_path: Path) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(config(tmp_path, "[keep]\nclosed_tasks_days = inf\nruns = nan\n"), {})
+    assert "keep.runs" in caught.value.brief
+
+
+def test_numbers_at_their_bounds_are_accepted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A time that many days ago can be computed."""
     text = "keep.approvals_days = 36500\nengine.timeout_s = 604800\nremotes.max_fetch_bytes = 0x1000000000000000\n"
     found = load_settings(config(tmp_path, text), {})
     assert datetime.now(UTC) - timedelta(days=found.keep.approvals_days)
-    with refused(ErrorCode.INVALID_INPUT) as caught:
-        load_settings(config(tmp_path, "[keep]\napprovals_days = 36500.1\n"), {})
-    assert "'keep.approvals_days': should be less than or equal to 36500, not 36500.1" in caught.value.brief
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", Limits.model_fields)
+def test_limits_that_no_host_can_give_are_the_largest_possible_ones(tmp_path: Path, name: str) -> None:
+    for value in (2**62, 10**13):
+        limits = {name: value}
+        text = f"[repositories.r.checks.test]\nlimits = {{ {name} = {value!r} }}\n"
+        chosen = load_settings(config(tmp_path, text), {}).repositories["r"].checks["test"].limits
+        check = Check(id="t", label="t", argv=("true",), limits=Limits.model_validate(limits))
+        most = {"cpus": 10_000, "pids": 2**22, "open_files": 2**30, "disk_files": 10**12}.get(name, 2**60)
+        assert chosen[name] == getattr(check.limits, name) == min(value, most)
+        assert getattr(Limits.model_validate(limits), name) == value, "records are read as they are"
 
 
 def test_limits_with_which_a_check_of_an_earlier_version_ran_are_no_error(tmp_path: Path) -> None:

@@ -81,3 +81,19 @@ def test_a_retry_of_git_is_one_line_without_the_words_of_the_remote(
     said = lines if plain_progress else [json.loads(line)["event"] for line in lines]
     assert said == ["trying again in 2 s: no answer"] * (retries.ATTEMPTS - 1)
     assert json.loads(other)["event"] == "other"
+
+
+@pytest.mark.parametrize(("left_s", "tries"), [(10.0, 3), (7.0, 2), (5.0, 1), (-1.0, 1)])
+def test_a_pause_that_takes_up_the_time_that_is_left_is_not_begun(
+    left_s: float, tries: int, pauses: list[float]
+) -> None:
+    attempts = 0
+
+    def ask() -> None:
+        nonlocal attempts
+        attempts += 1
+        raise _Failure(5.0)
+
+    with pytest.raises(_Failure):
+        retries.build_retrying(lambda _: True, _wait_s, left_s=lambda: left_s - sum(pauses) + 0.1 * bool(pauses))(ask)
+    assert (attempts, pauses) == (tries, [5.0] * (tries - 1))

@@ -16,6 +16,7 @@ from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, ChosenProject, ChosenSettings, FileClass, Limits
+from sandbox.models.checks import lower_limits
 from sandbox.policy.paths import parse_repo_path, path_bytes
 from sandbox.profiles import Profile, ReadBaseFile, require_usable
 from sandbox.profiles.profile_matches import detect_profile
@@ -243,7 +244,7 @@ def _apply_to_check(check: Check, chosen: ChosenSettings) -> Check:
     if chosen.env:
         update["env"] = {**check.env, **chosen.env}
     if chosen.limits:
-        update["limits"] = Limits.model_validate({**dict(check.limits), **chosen.limits})
+        update["limits"] = lower_limits(Limits.model_validate({**dict(check.limits), **chosen.limits}))
     return check.model_copy(update=update)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ import trustme
 from devtools.forges.exchange import Answer
 from devtools.forges.server import Elsewhere, StandIn, serving
 from sandbox.errors import SandboxError
-from sandbox.forges import http_session
+from sandbox.forges import answer_cache, http_session
 from sandbox.forges.http_session import RefusedError, build_session
 
 AUTHORITY = trustme.CA()
@@ -160,13 +160,40 @@ def test_s197_a_redirect_that_two_libraries_read_in_two_ways_reaches_no_host(ser
         assert [one.path for one in server.requests if one.path != "/log"] == ["/secret"]
 
 
-def test_a_server_whose_addresses_have_no_end_fills_no_memory(server: StandIn, tmp_path: Path) -> None:
-    """Control: the last answer is known, and asked for as such."""
+@pytest.fixture
+def polled(server: StandIn, tmp_path: Path) -> Iterator[Callable[[int], int]]:
+    """Asks for so many addresses, and returns how many requests were conditional."""
     AUTHORITY.cert_pem.write_to_path(tmp_path / "ours.pem")
-    server.on("GET", ".*", Answer(200, b"[]", headers={"ETag": '"x"'}), forever=True)
+
+    def answer(_: Answer) -> Answer:
+        known = server.requests[-1].header("If-None-Match") == '"x"'
+        return Answer(304 if known else 200, b"" if known else b"[]" + b" " * 1000, headers={"ETag": '"x"'})
+
+    server.on("GET", ".*", answer, forever=True)
     with closing(build_session(tmp_path / "ours.pem", conditional=True)) as session:
-        for number in range(100):
-            session.get(f"{server.url}/{number}")
-        for number in (99, 0):
-            session.get(f"{server.url}/{number}")
-    assert [one.header("If-None-Match") for one in server.requests[-2:]] == ['"x"', ""]
+
+        def poll(count: int) -> int:
+            before = len(server.requests)
+            for number in range(count):
+                assert session.get(f"{server.url}/{number}").json() == []
+            return sum(one.header("If-None-Match") == '"x"' for one in server.requests[before:])
+
+        yield poll
+
+
+def test_addresses_that_are_asked_for_in_turn_are_remembered(polled: Callable[[int], int]) -> None:
+    assert [polled(150), polled(150), polled(150)] == [0, 150, 150]
+
+
+def test_a_server_whose_addresses_have_no_end_fills_no_memory(
+    polled: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked for lately is kept; the rest makes room."""
+    monkeypatch.setattr(answer_cache, "MAX_BYTES", 10 * 10_000)
+    assert polled(50) == 0
+    kept = polled(50)
+    assert 9 <= kept <= 11
+    assert polled(50) == kept
+    monkeypatch.setattr(answer_cache, "STALE_S", -1.0)
+    assert polled(50) == kept
+    assert polled(50) == 0, "each makes room for the next one"

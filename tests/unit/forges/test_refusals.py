@@ -114,6 +114,20 @@ def test_s214_no_part_of_an_error_has_our_token() -> None:
     assert raised.data == {"***": ["***", {"x": ["***", 1, None]}]}
 
 
+@pytest.mark.parametrize(("secret", "kept"), [("x", True), ("fixed", True), ("--max=", False)])
+def test_a_password_that_is_no_secret_stays_in_our_words(secret: str, kept: bool) -> None:
+    """git's user name is the token then. Details are of the server."""
+    brief, hint = "The fixed list of files exceeds the limit", "Run: sandbox fix --max=2"
+    with (
+        pytest.raises(SandboxError) as caught,
+        redact_secret(make_credential(host="git.example", username="a-token", secret=secret)),
+    ):
+        raise SandboxError(ErrorCode.QUOTA_EXCEEDED, brief, details=f"a {secret} b", hint=hint)
+    assert (caught.value.brief, caught.value.args[0]) == (brief, brief)
+    assert (caught.value.hint == hint) is kept
+    assert caught.value.details == "a *** b"
+
+
 def test_s214_a_long_text_is_cut_after_the_token_was_removed() -> None:
     place = "https://x/" + "a" * (MAX_DETAILS - 40) + "/a-secret-token"
     with pytest.raises(SandboxError) as caught, redact_secret(CREDENTIAL):
