@@ -28,7 +28,13 @@ from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.ready_requests import require_open_if_ready, require_same_base
 from sandbox.workbench.delivery.secret_scan import require_no_secret
-from sandbox.workbench.tasks.approved_state import Facts, describe_record, join_state, require_approved_state
+from sandbox.workbench.tasks.approved_state import (
+    PROMPT,
+    Facts,
+    describe_record,
+    join_state,
+    require_approved_state,
+)
 from sandbox.workbench.tasks.branch_names import is_branch_of
 from sandbox.workbench.tasks.lifecycle import lock_task
 
@@ -86,7 +92,7 @@ def push_with_page(
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced, hooks_not_run=skipped), page
 
 
-_VERIFIED, _PROMPT = "verified", "prompt"
+_VERIFIED = "verified"
 
 
 def find_send_state(tree_gate: TreeGate) -> str:
@@ -95,7 +101,7 @@ def find_send_state(tree_gate: TreeGate) -> str:
 
     Raises: `not_found`; as `TreeGate.try_verdicts`.
     """
-    return join_state(tree_gate.task.head_commit, _find_facts(tree_gate, {_VERIFIED: None, _PROMPT: None}))
+    return join_state(tree_gate.task.head_commit, _find_facts(tree_gate, {_VERIFIED: None, PROMPT: None}))
 
 
 def describe_send(services: Services, task: Task) -> str:
@@ -112,8 +118,8 @@ def _find_facts(tree_gate: TreeGate, asked: Facts) -> Facts:
     more: dict[str, str | bool | None] = {}
     if _VERIFIED in asked:
         more[_VERIFIED] = tree_gate.try_verdicts().verified is True
-    if _PROMPT in asked:
-        more[_PROMPT] = hashlib.sha256(tree_gate.task.prompt.encode("utf-8", "surrogatepass")).hexdigest()
+    if PROMPT in asked:
+        more[PROMPT] = hashlib.sha256(tree_gate.task.prompt.encode("utf-8", "surrogatepass")).hexdigest()
     return describe_record(tree_gate.services.home, tree_gate.task, **more)
 
 
