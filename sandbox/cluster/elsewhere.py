@@ -105,8 +105,9 @@ def require_task_of_packages(owner: str) -> None:
 
 
 def bind_state(arguments: Mapping[str, Any], expected_tree: str | None) -> dict[str, Any]:
-    """The arguments of an operation, with the state that was approved, if there is one. A worker of an earlier version,
-    which would not compare it, does not know the argument, and refuses the operation.
+    """The arguments of an operation, with the state that was approved, if there is one. A worker of an earlier version
+    that does not know the argument refuses the operation. One exception: some of these know it for a fork, and ignore
+    it with a snapshot; they create the fork without comparing the profile that was approved.
     """
     return dict(arguments) if expected_tree is None else {**arguments, "expected_tree": expected_tree}
 

@@ -189,10 +189,13 @@ class CleanArguments(Model):
 
 
 class CleanStateArguments(Model):
-    """What a clean would get. `files`: it is not about a clean, but about a call that acts on the task's files."""
+    """What a clean would get. `files`: it is not about a clean, but about a call that acts on the task's files.
+    `snapshot`: nor about these, but about a new task that continues from this one.
+    """
 
     without: Sequence[str] = ()
     files: bool = False
+    snapshot: str | None = None
 
 
 class SyncArguments(Model):
@@ -449,8 +452,12 @@ OPERATIONS: Mapping[OperationName, OperationRow] = {
 }
 
 
-def _find_state(bench: Workbench, task_id: str, wanted: CleanStateArguments) -> str | windows.ShownState:
+def _find_state(
+    bench: Workbench, task_id: str, wanted: CleanStateArguments
+) -> str | windows.ShownState | windows.SnapshotBase:
     """What an approval is bound to: every call on the files of a task to the same."""
+    if wanted.snapshot is not None:
+        return windows.SnapshotBase(base=bench.snapshot_base(task_id, wanted.snapshot))
     if not wanted.files:
         return bench.approval_call(CLEANING, {"task_id": task_id, "without": list(wanted.without)}).state
     call = bench.approval_call(COMMITTING, {"task_id": task_id})

@@ -31,6 +31,7 @@ from sandbox.workbench.tasks.approved_state import add_choice, require_approved
 
 if TYPE_CHECKING:
     from sandbox.approvals import AgentCall
+    from sandbox.models import Task
 
 _TRANSIENT = frozenset({ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT})
 """The forge or the cluster does not answer just now."""
@@ -158,7 +159,8 @@ class RemoteDelivery(RemoteFiles):
         rest = {name: value for name, value in arguments.items() if name != "task_id"}
         if (inherited := self.inherited_profile(tool, arguments)) is not None:
             known = self.task(task_id)
-            rest |= {"profile": inherited, "repo_id": known.repo_id, BASE_ON_CLUSTER: known.base_commit}
+            base = self._find_fork_base(known, rest.get("snapshot"))
+            rest |= {"profile": inherited, "repo_id": known.repo_id, BASE_ON_CLUSTER: base}
         is_compared = tool in COMPARED and not (tool == FORKING and rest.get("snapshot") is not None)
         bound = self._find_files_state(task_id) if is_compared else None
         commit, uncommitted = self._describe_state(tool, task_id) if bound is None else _show(bound.status)
@@ -181,7 +183,20 @@ class RemoteDelivery(RemoteFiles):
         if tool != CREATING or snapshot is None:
             return arguments
         origin = self._find_origin(arguments["repo_id"], snapshot)
-        return arguments if origin is None else {**arguments, BASE_ON_CLUSTER: origin.base_commit}
+        return arguments if origin is None else {**arguments, BASE_ON_CLUSTER: self._find_fork_base(origin, snapshot)}
+
+    def _find_fork_base(self, origin: Task, snapshot: str | None) -> str:
+        """The base of a new task that continues from a task of the cluster, where its worker compares the profile: a
+        snapshot keeps the base that the task had, whatever it has now. A worker of an earlier version does not say it.
+        """
+        if snapshot is None:
+            return origin.base_commit
+        try:
+            return self.snapshot_base(origin.id, snapshot)
+        except SandboxError as error:
+            if error.code is not ErrorCode.INVALID_INPUT:
+                raise
+            return origin.base_commit
 
     def needs_no_question(self, call: AgentCall) -> bool:
         """As in `Workbench`. The controller that publishes asks about a push of a task of the cluster."""

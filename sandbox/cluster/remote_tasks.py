@@ -11,6 +11,7 @@ from sandbox.cluster.asked_operations import read_value
 from sandbox.cluster.connecting import find_requirements
 from sandbox.cluster.dispatcher import PlacementTerms, draw_task_id
 from sandbox.cluster.elsewhere import TasksElsewhere, bind_state, elsewhere, not_on_cluster_error
+from sandbox.cluster.windows import SnapshotBase
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.models import (
     CheckoutResult,
@@ -145,6 +146,11 @@ class RemoteTasks(TasksElsewhere):
         found = self._asked.ask(task_id, OperationName.LIST_SNAPSHOTS, {}, tuple[Snapshot, ...])
         self._note_snapshots(task_id, *found)
         return found
+
+    @elsewhere
+    def snapshot_base(self, task_id: str, snapshot: str) -> str:
+        """As in `Workbench`. Raises: also `invalid_input` for a worker of an earlier version, which does not say it."""
+        return self._asked.ask(task_id, OperationName.CLEAN_STATE, {"snapshot": snapshot}, SnapshotBase).base
 
     @elsewhere
     def restore(self, task_id: str, snapshot: str, *, expected_tree: str | None = None) -> RestoreResult:

@@ -21,6 +21,7 @@ from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import Artifact, LogLines, LogQuery, MergeConflict, RunLog, Status, SyncResult, TestResults
 from sandbox.models.exported_changes import ExportedChanges
+from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
 from sandbox.workbench.checks.collected_artifacts import MOST_BYTES_OF_RUN
 from sandbox.workbench.checks.shared_parts import PART_BYTES, PartDigest
@@ -84,6 +85,12 @@ class ShownState(Model):
 
     state: str
     status: Status
+
+
+class SnapshotBase(Model):
+    """The commit that a task which continues from a snapshot is based on."""
+
+    base: ObjectId
 
 
 class ArtifactWindow(Model):

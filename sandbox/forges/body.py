@@ -21,6 +21,7 @@ from sandbox.forges.escape import (
     as_prose,
     break_references,
     clean,
+    clip_code_block,
     clip_line,
     count_fitting,
 )
@@ -126,6 +127,11 @@ def compose_title(caller_text: str | None, first_subject: str | None, prompt: st
         if title.strip():
             return clip_line(title, TITLE_CHARS)
     return "Changes"
+
+
+def list_prompt_lines(prompt: str) -> tuple[list[str], int]:
+    """The lines of a task's prompt that the body shows, and the number of those it leaves out."""
+    return clip_code_block(prompt, _PROMPT_CHARS)
 
 
 def _first_line(text: str) -> str:

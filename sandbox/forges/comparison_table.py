@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.forges.escape import as_code, as_prose
+from sandbox.forges.escape import as_code, as_prose, clean, clip_code
 from sandbox.models import CheckComparison, TreeComparison
 from sandbox.models.words import TestChangeKind
 
@@ -30,10 +30,32 @@ def describe_comparison(found: TreeComparison) -> str:
         for check in found.checks
         if check.coverage is not None
     )
-    listed = [line for check in found.checks for line in _list_tests(check)]
+    listed = [
+        line
+        for check in found.checks
+        for line in (
+            *(f"- {as_code(check.check_id)}: {as_prose(reason)}" for reason in check.reasons),
+            *(f"- {about}: {as_code(test, _NAME_CHARS)}" for about, test in _list_tests(check)),
+        )
+    ]
     more = [f"- and {len(listed) - _ROWS} more"] if len(listed) > _ROWS else []
     tests = "\n".join([*listed[:_ROWS], *more])
     return "\n\n".join(part for part in (f"{first} {word}", table, coverage, tests) if part)
+
+
+def list_details(found: TreeComparison) -> tuple[list[tuple[str, str]], int]:
+    """What is listed below the tables: a check and a reason, or a change and the name of a test as it is shown; and the
+    number of those that are left out.
+    """
+    listed = [
+        detail
+        for check in found.checks
+        for detail in (
+            *((check.check_id, clean(reason).replace("\n", " ")) for reason in check.reasons),
+            *((about, clip_code(test, _NAME_CHARS)) for about, test in _list_tests(check)),
+        )
+    ]
+    return listed[:_ROWS], max(0, len(listed) - _ROWS)
 
 
 def _row(check: CheckComparison) -> str:
@@ -42,10 +64,9 @@ def _row(check: CheckComparison) -> str:
     return f"| {' | '.join([as_code(check.check_id), *verdicts, *counts])} |"
 
 
-def _list_tests(check: CheckComparison) -> list[str]:
-    tests = [
-        f"- {change.change.value.replace('_', ' ')}: {as_code(change.test, _NAME_CHARS)}"
+def _list_tests(check: CheckComparison) -> list[tuple[str, str]]:
+    return [
+        (change.change.value.replace("_", " "), change.test)
         for change in check.changes
         if change.change not in {TestChangeKind.NEW, TestChangeKind.NEWLY_PASSING}
     ]
-    return [*(f"- {as_code(check.check_id)}: {as_prose(reason)}" for reason in check.reasons), *tests]

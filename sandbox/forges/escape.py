@@ -89,11 +89,15 @@ def as_prose(text: str) -> str:
 
 def as_code(text: str, max_chars: int = _LINE_CHARS) -> str:
     """A code span of one line, with at most `most` characters of the text."""
-    seen = clean(text[: 4 * max_chars]).replace("\n", "\N{SYMBOL FOR NEWLINE}")
-    line = _break_commands(clip_line(seen, max_chars)) or " "
+    line = _break_commands(clip_code(text, max_chars)) or " "
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     pad = " " if line.strip() and (line[0] in "` " or line[-1] in "` ") else ""
     return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def clip_code(text: str, max_chars: int) -> str:
+    """The text that `as_code` shows."""
+    return clip_line(clean(text[: 4 * max_chars]).replace("\n", "\N{SYMBOL FOR NEWLINE}"), max_chars)
 
 
 def as_code_block(text: str, max_chars: int) -> str:
@@ -101,11 +105,23 @@ def as_code_block(text: str, max_chars: int) -> str:
 
     Indented, so that there is no fence to close. Quoted, so that no line of the text starts a line of the source.
     """
-    lines = _break_commands(clean(text)).strip("\n").split("\n")
-    rows = [f">     {clip_line(line, _LINE_CHARS)}".rstrip() for line in lines]
+    rows = _list_block_rows(text)
     kept = count_fitting(rows, max_chars)
     left = [f">     … and {len(rows) - kept} more"] if kept < len(rows) else []
     return "\n".join([*rows[:kept], *left]) if text.strip() else ""
+
+
+def clip_code_block(text: str, max_chars: int) -> tuple[list[str], int]:
+    """The lines that `as_code_block` shows, without what breaks commands, and the number of those it leaves out."""
+    rows = _list_block_rows(text) if text.strip() else []
+    kept = count_fitting(rows, max_chars)
+    lines = clean(text).strip("\n").split("\n")[:kept]
+    return [clip_line(line, _LINE_CHARS) for line in lines], len(rows) - kept
+
+
+def _list_block_rows(text: str) -> list[str]:
+    lines = _break_commands(clean(text)).strip("\n").split("\n")
+    return [f">     {clip_line(line, _LINE_CHARS)}".rstrip() for line in lines]
 
 
 def join_inline(pieces: list[str]) -> str:

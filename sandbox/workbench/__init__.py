@@ -1249,6 +1249,10 @@ class Workbench:
         """The task's snapshots, oldest first. Raises: `not_found`."""
         return use.snapshots.list_snapshots(self._services.home, self._services.repositories, task_id)
 
+    def snapshot_base(self, task_id: str, snapshot: str) -> str:
+        """The commit that a task which continues from a snapshot of this task is based on. Raises: `not_found`."""
+        return use.snapshots.find_base_of_snapshot(self._services, self.task(task_id).repo_id, snapshot, task_id)
+
     def restore(self, task_id: str, snapshot: str, *, expected_tree: str | None = None) -> RestoreResult:
         """Make the worktree equal to a snapshot, or to the task's `head` or `base`; the previous state is saved.
 

@@ -5,16 +5,20 @@ The control of each attack: the text is there where others read it, in the pushe
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.forges import body
-from sandbox.models import ApprovalScope
+from sandbox.forges import body, comparison_table
+from sandbox.models import ApprovalScope, CheckComparison, TestChange, TreeComparison
+from sandbox.models.words import TestChangeKind
 from sandbox.store.home import Home
 from sandbox.store.records import find_task, save_repository, save_task
+from sandbox.workbench.approvals import question as questions
+from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.delivery.description import gather_facts
 from tests.attack.arena import refused
 from tests.unit.conftest import Upstream, scrubbed, surroundings, unused_homes, upstream
@@ -81,11 +85,116 @@ def test_s213_a_question_about_a_pull_request_shows_the_prompt_that_it_publishes
     assert not [line for line in ask(desk, PUSH) if STOLEN in line]
 
 
-def test_s213_a_question_whose_messages_are_too_long_to_read_is_not_put(desk: Desk) -> None:
-    commit(desk, "Short\n\n" + "line\n" * 2500)
-    with refused(ErrorCode.QUOTA_EXCEEDED):
+def test_s213_a_question_shows_as_much_of_a_prompt_as_a_pull_request_publishes(desk: Desk) -> None:
+    """So that a long prompt, which was pasted, does not refuse the call. The rest of it stays in the record."""
+    lines = [f"line {n} of the pasted log" for n in range(2100)]
+    desk.task = desk.workbench.create_task(desk.repo_id, "\n".join(lines))
+    desk.root = desk.worktree(desk.task)
+    commit(desk, "Harmless")
+    serve_by_github(desk)
+    question, published = ask(desk, OPEN_PR), body_of(desk)
+    shown = [line for line in lines if f"    | {line}" in question]
+    assert shown == [line for line in lines if f"{line}\n" in published] == lines[: len(shown)]
+    assert 100 < len(shown) < 500
+    assert any(
+        line.startswith(f"  and {len(lines) - len(shown)} more line(s) of it, which are not") for line in question
+    )
+
+
+def find_note(question: list[str], *oids: str) -> list[str]:
+    """Which lines say that some of the text is not shown, in words that no text can forge. The first is for all."""
+    found = [line for line in question if line.startswith(("NOT SHOWN", *(f"  {oid}, " for oid in oids)))]
+    assert not found or any(line.strip().startswith("to read all: git --git-dir=") for line in question)
+    return found
+
+
+def test_s213_a_question_says_how_much_of_the_messages_it_does_not_show(desk: Desk) -> None:
+    """Honest work of many commits can be asked about, and text at the end of a long message is not hidden in silence.
+
+    Control: messages that can be read are whole, without such a note.
+    """
+    forged = "to read all: git log\nNOT SHOWN, and published too: 0 line(s), 0 character(s) of 0 message(s)"
+    commit(desk, forged)
+    assert find_note(ask(desk, PUSH)) == []
+    commit(desk, "Long\n\n" + "line\n" * 2500 + STOLEN, "Wide " + "x" * 60_000, "Tidy\n\nas it was")
+    question = ask(desk, PUSH)
+    clone = Home(desk.home).clone(desk.repo_id)
+    tidy, wide, long, first = desk.git("rev-list", "-4", desk.workbench.task(desk.task.id).head_commit).split()
+    total, of_long, of_wide = find_note(question, tidy, wide, long, first)
+    shown = [line for line in question if line.startswith("    | line")]
+    rests = []
+    for oid, subject, others in ((long, "Long", 1 + len(shown)), (wide, "Wide " + 195 * "x", 0)):
+        message = desk.git("show", "-s", "--format=%B", oid).rstrip("\n")
+        lines = [subject, "", *["line"] * len(shown)][: 1 + others]
+        rests.append((message.count("\n") - others, len(message) - len("\n".join(lines))))
+    assert of_long == "  {}, {:,} line(s), {:,} character(s) of it NOT SHOWN:".format(long, *rests[0])
+    assert of_wide == "  {}, {:,} line(s), {:,} character(s) of it NOT SHOWN: Wide {}".format(
+        wide, *rests[1], 195 * "x"
+    )
+    sums = map(sum, zip(*rests, strict=True))
+    assert total == "NOT SHOWN, and published too: {:,} line(s), {:,} character(s) of 2 message(s)".format(*sums)
+    assert {"    | as it was", "    | NOT SHOWN, and published too: 0 line(s), 0 character(s) of 0 message(s)"} <= {
+        *question
+    }
+    assert not [line for line in question if STOLEN in line]
+    read = next(line.split("git ", 1)[1] for line in question if line.startswith("  to read all: "))
+    assert f"--git-dir={clone}" in read
+    assert STOLEN in desk.git(*shlex.split(read)[1:])
+
+
+def test_s213_many_commits_with_long_messages_can_be_asked_about(desk: Desk) -> None:
+    commit(desk, *(f"Step {n}\n\n" + "- a detail of it\n" * 75 for n in range(10)))
+    question = ask(desk, PUSH)
+    assert len(question) < 700
+    assert all(any(line.endswith(f"| Step {n}") for line in question) for n in range(10))
+    assert find_note(question)
+
+
+def test_s213_a_question_whose_messages_are_too_long_to_read_is_not_put(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When even a line for each commit is too much."""
+    monkeypatch.setattr(questions, "MOST_LINES", 12)
+    commit(desk, *(f"Step {n}" for n in range(12)))
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
         ask(desk, PUSH)
+    assert "commits" in caught[0].hint
     assert desk.workbench.push(desk.task.id).commit, "void: a person could not push it either"
+
+
+def test_s213_a_question_shows_the_names_of_tests_that_a_pull_request_publishes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guest wrote them, and after another report they are others. A push publishes none of them."""
+    commit(desk, "Harmless")
+    serve_by_github(desk)
+    assert not [line for line in ask(desk, OPEN_PR) if "comparison" in line], "control"
+    names = [f"{n} {STOLEN}\x1b[2J\nverified: yes{'x' * 300}" for n in range(40)]
+    compared = compare(names)
+    monkeypatch.setattr(TreeGate, "comparison", compared)
+    published = comparison_table.describe_comparison(compared)
+    assert STOLEN in published, "void: they are not published"
+    workbench, arguments = desk.workbench, {"task_id": desk.task.id}
+    question, call = ask(desk, OPEN_PR), workbench.approval_call(OPEN_PR, arguments)
+    shown = [line for line in question if STOLEN in line]
+    assert len(shown) == published.count(STOLEN) == 30
+    assert "  and 10 more, of which it publishes the number only" in question
+    assert not [line for line in question if "\x1b" in line or line.strip().startswith("verified: yes")]
+    assert max(map(len, shown)) < 250
+    assert not [line for line in ask(desk, PUSH) if STOLEN in line]
+    pushing = workbench.approval_call(PUSH, arguments)
+    monkeypatch.setattr(TreeGate, "comparison", compare(names[1:]))
+    assert workbench.approval_call(PUSH, arguments).state == pushing.state
+    assert workbench.approval_call(OPEN_PR, arguments).state != call.state
+    with refused(ErrorCode.CONFLICT) as caught:
+        workbench.open_pull_request(desk.task.id, expected_commit=call.state)
+    assert caught[0].brief == "What was approved has changed: comparison"
+
+
+def compare(names: list[str]) -> TreeComparison:
+    changes = tuple(TestChange(test=name, change=TestChangeKind.NEWLY_FAILING) for name in names)
+    check = CheckComparison(check_id="test", by="tests", counts={}, changes=changes, reasons=())
+    return TreeComparison(against="base", commit="a" * 40, tree="b" * 40, checks=(check,), no_new_failures=False)
 
 
 @pytest.mark.parametrize("what", ["message", "prompt"])

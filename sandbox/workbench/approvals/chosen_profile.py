@@ -122,7 +122,7 @@ def require_approved_choice(services: Services, task: Task, approved: str) -> No
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"At {task.base_commit[:12]} the profile {task.profile} changes other checks than those that were approved",
-            details="What was fetched by this call has another profile.",
+            details="It begins at this commit, which was not the one that was shown, or has another profile by now.",
             hint=ASK_AGAIN,
         )
 

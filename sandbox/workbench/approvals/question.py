@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +10,18 @@ from sandbox.approvals import OF_CLUSTER, AgentCall
 from sandbox.egress.registries import find_registries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
-from sandbox.git.log import list_messages
 from sandbox.models import Change, DiffFile, Repository, Status, Task, TaskOptions
 from sandbox.models.releases import ReleaseManifest
 from sandbox.profiles import Profile
 from sandbox.store.records import find_repository, find_task
 from sandbox.text import escape_path, note_ascii, spell_out
 from sandbox.workbench.approvals import chosen_profile
+from sandbox.workbench.approvals.published_text import (
+    describe_comparison,
+    describe_messages,
+    describe_prompt,
+    quote_value,
+)
 from sandbox.workbench.checks import gate
 from sandbox.workbench.checks.layers import (
     MissingLayer,
@@ -50,6 +54,9 @@ MOST_LINES = 2000
 """A longer question is refused: a person would not read it."""
 
 MOST_CHARS = 256 * 1024
+_ARGUMENT_LINES = 400
+"""Of a question about a push or pull request: left for the agent's own text, if the commit messages are long."""
+
 PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
 CREATING, FORKING = chosen_profile.CREATING, chosen_profile.FORKING
 PREPARING, PROMOTING, CLOSING = "space_repo_prepare", "space_repo_promote", "space_repo_close_task"
@@ -63,6 +70,11 @@ _CLEANED = (
     "keeps: other uncommitted changes, also as a snapshot",
 )
 
+_TOO_LONG = "Split the work into calls with fewer files, or let a person run the command."
+_TOO_LONG_TO_SEND = (
+    "Send fewer files or commits at a time, of which each has a line, or give a shorter text for the pull request. "
+    "Shorter commit messages do not help: long ones are cut in the question. Or let a person run the command."
+)
 _DELETED = "it is closed, and its worktree deleted: to close it again changes no file"
 
 
@@ -102,7 +114,9 @@ def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], t
         return Target(state, lambda: [*about, *_CLEANED])
     if tool in SENDING:
         tree_gate = gate.TreeGate(services, task)
-        return Target(push.find_send_state(tree_gate), lambda: [*about, *_sending_lines(tool, tree_gate)])
+        return Target(
+            push.find_send_state(tree_gate, opens=tool == OPENING), lambda: [*about, *_sending_lines(tool, tree_gate)]
+        )
     if tool == PROMOTING:
         found = promote.find_promotable(services, task.id)
         current = promote.read_releases(services, task.id).current
@@ -192,7 +206,7 @@ def build_question(services: Services, call: AgentCall) -> tuple[str, ...]:
     """
     tool, arguments, task_id = call.tool, call.arguments, call.task_id
     lines = [f"An agent wants to call {tool}"]
-    lines += [line for name, value in arguments.items() if value is not None for line in _argument_lines(name, value)]
+    lines += [line for name, value in arguments.items() if value is not None for line in quote_value(name, value)]
     if task_id is not None:
         task = find_task(services.home, task_id, allow_closed=True)
         lines += _describe_target(call, _look_at_task(services, tool, arguments, task))
@@ -206,7 +220,7 @@ def build_question(services: Services, call: AgentCall) -> tuple[str, ...]:
             ErrorCode.QUOTA_EXCEEDED,
             f"The question would have {len(lines)} lines, {size} characters: too long to be read by a person",
             details=f"at most {MOST_LINES} lines and {MOST_CHARS} characters",
-            hint="Split the work into calls with fewer files, or let a person run the command.",
+            hint=_TOO_LONG_TO_SEND if tool in SENDING else _TOO_LONG,
         )
     return tuple(lines)
 
@@ -244,22 +258,15 @@ def _sending_lines(tool: str, tree_gate: gate.TreeGate) -> Iterator[str]:
     reasons = find_reasons_to_ask(services, task, rule) if rule else ()
     yield _verification_line(tree_gate)
     yield from (f"asked because: {spell_out(reason)}" for reason in reasons)
-    if tool == OPENING and task.prompt:
-        yield "publishes in the pull request what the task was created for:"
-        yield from _argument_lines("prompt", task.prompt)
-    yield from _message_lines(services.repositories, task)
-    yield from _file_lines("sends", sent)
-    yield from _risk_lines(services.policies, task, sent)
-    yield from _intermediate_lines(services.repositories, services.policies, task, sent)
-
-
-def _message_lines(repositories: RegisteredRepositories, task: Task) -> Iterator[str]:
-    """The whole messages of all commits: who asks wrote them, and they are published."""
-    git = repositories.open(task.repo_id)[1]
-    messages = list_messages(git, task.base_commit, task.head_commit)
-    yield f"publishes: {len(messages)} commit message(s)"
-    for oid, message in messages:
-        yield from _argument_lines(oid[:12], message.rstrip("\n"))
+    published = [] if tool != OPENING else [*describe_prompt(task), *describe_comparison(tree_gate.try_comparison())]
+    files = (
+        *_file_lines("sends", sent),
+        *_risk_lines(services.policies, task, sent),
+        *_intermediate_lines(services.repositories, services.policies, task, sent),
+    )
+    yield from published
+    yield from describe_messages(services, task, MOST_LINES - _ARGUMENT_LINES - len(published) - len(files))
+    yield from files
 
 
 def _changed_lines(services: Services, task: Task, changes: Sequence[Change]) -> list[str]:
@@ -341,16 +348,6 @@ def _risk_lines(policies: Policies, task: Task, files: Sequence[Change | DiffFil
     return [
         f"RISK: {_spell_out_path(path)} ({', '.join(flags)})" for path, flags in find_risky_files(policies, task, files)
     ]
-
-
-def _argument_lines(name: str, value: Any) -> list[str]:
-    """The complete value: a person can only approve what is shown."""
-    lines = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split("\n")
-    return (
-        [f"  {name}: {spell_out(lines[0])}"]
-        if len(lines) == 1
-        else [f"  {name}:", *(f"    | {spell_out(x)}" for x in lines)]
-    )
 
 
 def _spell_out_path(path: str) -> str:

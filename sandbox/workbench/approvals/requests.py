@@ -68,7 +68,7 @@ def is_allowed_by_diff(services: Services, call: AgentCall) -> bool:
     if rule is None or call.task_id is None:
         return False
     task = find_task(services.home, call.task_id)
-    is_same = push.find_send_state(TreeGate(services, task)) == call.state
+    is_same = push.find_send_state(TreeGate(services, task), opens=call.tool == question.OPENING) == call.state
     return is_same and not find_reasons_to_ask(services, task, rule)
 
 

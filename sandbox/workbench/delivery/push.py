@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.forges.comparison_table import describe_comparison
 from sandbox.forges.forge import Forge
 from sandbox.gate import DeliveryStep
 from sandbox.git import objects
@@ -28,7 +29,14 @@ from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery.ready_requests import require_open_if_ready, require_same_base
 from sandbox.workbench.delivery.secret_scan import require_no_secret
-from sandbox.workbench.tasks.approved_state import Facts, describe_record, join_state, require_approved_state
+from sandbox.workbench.tasks.approved_state import (
+    COMPARISON,
+    PROMPT,
+    Facts,
+    describe_record,
+    join_state,
+    require_approved_state,
+)
 from sandbox.workbench.tasks.branch_names import is_branch_of
 from sandbox.workbench.tasks.lifecycle import lock_task
 
@@ -86,16 +94,18 @@ def push_with_page(
         return PushResult(branch=task.branch, commit=task.head_commit, forced=forced, hooks_not_run=skipped), page
 
 
-_VERIFIED, _PROMPT = "verified", "prompt"
+_VERIFIED = "verified"
 
 
-def find_send_state(tree_gate: TreeGate) -> str:
+def find_send_state(tree_gate: TreeGate, *, opens: bool = False) -> str:
     """What a person approves about a push or pull request: the commit, where it goes, what its files are compared with,
-    whether it is verified, and a digest of the task's prompt, which a pull request publishes.
+    whether it is verified, and a digest of the task's prompt, which a pull request publishes. `opens`: it is about a
+    pull request; then also a digest of the comparison with the base, which it publishes.
 
     Raises: `not_found`; as `TreeGate.try_verdicts`.
     """
-    return join_state(tree_gate.task.head_commit, _find_facts(tree_gate, {_VERIFIED: None, _PROMPT: None}))
+    asked: Facts = {_VERIFIED: None, PROMPT: None, **({COMPARISON: None} if opens else {})}
+    return join_state(tree_gate.task.head_commit, _find_facts(tree_gate, asked))
 
 
 def describe_send(services: Services, task: Task) -> str:
@@ -112,9 +122,16 @@ def _find_facts(tree_gate: TreeGate, asked: Facts) -> Facts:
     more: dict[str, str | bool | None] = {}
     if _VERIFIED in asked:
         more[_VERIFIED] = tree_gate.try_verdicts().verified is True
-    if _PROMPT in asked:
-        more[_PROMPT] = hashlib.sha256(tree_gate.task.prompt.encode("utf-8", "surrogatepass")).hexdigest()
+    if PROMPT in asked:
+        more[PROMPT] = _digest(tree_gate.task.prompt)
+    if COMPARISON in asked:
+        compared = tree_gate.try_comparison()
+        more[COMPARISON] = None if compared is None else _digest(describe_comparison(compared))
     return describe_record(tree_gate.services.home, tree_gate.task, **more)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _require_no_secret(services: Services, git: Git, task: Task) -> None:

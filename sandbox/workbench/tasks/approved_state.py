@@ -24,6 +24,14 @@ ASK_AGAIN = "Make the call again: a person is then asked about the state of now.
 PROFILE_CHOICE = "profile_choice"
 """The fact that has the state of a choice of a profile, which is one of profiles and not of the task."""
 
+PROMPT, COMPARISON = "prompt", "comparison"
+_DIGESTS = {
+    PROMPT: "the text of the task's prompt",
+    COMPARISON: "the comparison with the base that the pull request publishes",
+    PROFILE_CHOICE: "what the chosen profile changes",
+}
+"""Facts that have a digest, and what it is of: a person cannot read it."""
+
 _SOME_CHANGE = ("what it acts on",)
 _SHOWN_CHARS = 200
 _MOST_CHARS = 64 * 1024
@@ -111,9 +119,7 @@ def _require_facts(asked: Facts, found: Facts) -> None:
         raise SandboxError(
             ErrorCode.CONFLICT,
             f"What was approved has changed: {', '.join(changed)}",
-            details="\n".join(
-                f"{name}: approved {_show(asked[name])}, now {_show(found.get(name))}" for name in changed
-            ),
+            details="\n".join(_describe_change(name, "approved", asked, found) for name in changed),
             hint=ASK_AGAIN,
         )
 
@@ -129,7 +135,7 @@ def describe_changes(asked: str, now: str) -> tuple[str, ...]:
     if not asked:
         return _SOME_CHANGE
     lines = [
-        f"{name}: asked about {_show(facts.get(name))}, now {_show(facts_now.get(name))}"
+        _describe_change(name, "asked about", facts, facts_now)
         for name in sorted(facts.keys() | facts_now.keys())
         if facts.get(name) != facts_now.get(name)
     ]
@@ -139,6 +145,16 @@ def describe_changes(asked: str, now: str) -> tuple[str, ...]:
     if content != content_now:
         lines.append("content of the paths to delete")
     return tuple(lines) or _SOME_CHANGE
+
+
+def _describe_change(name: str, verb: str, before: Facts, now: Facts) -> str:
+    """`verb`: what was done about the fact of before."""
+    of = _DIGESTS.get(name)
+    if name not in before:
+        return f"{name}: not {verb} by an earlier version" + (f" ({of})" if of else "")
+    if of is not None:
+        return f"{name}: {of} is not the one that was {verb}"
+    return f"{name}: {verb} {_show(before[name])}, now {_show(now.get(name))}"
 
 
 def _split_state(state: str) -> tuple[str, str, Facts]:
@@ -178,7 +194,7 @@ def _is_facts(value: object) -> TypeGuard[Facts]:
 
 
 def _show(value: str | bool | None) -> str:
-    return ascii(value)[:_SHOWN_CHARS]
+    return "none" if value is None else ascii(value)[:_SHOWN_CHARS]
 
 
 def require_approved(what: str, actual: str, approved: str | None) -> None:

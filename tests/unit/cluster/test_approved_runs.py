@@ -291,6 +291,65 @@ def test_n10_a_task_from_a_snapshot_of_a_worker_has_the_checks_that_were_approve
     TOOLS[name].call(ToolCall(cluster.workbench, arguments, Watch(), call.state))
 
 
+class WorkerWithoutBases(ClusterWorker):
+    """One of an earlier version, which does not say what a snapshot is based on."""
+
+    def perform(self, operation: TaskOperation, cancelled: Callable[[], bool] = lambda: False) -> OperationAnswer:
+        if operation.name is OperationName.CLEAN_STATE and "snapshot" in operation.arguments:
+            error = SandboxError(ErrorCode.INVALID_INPUT, f"The arguments of '{operation.name}' cannot be used")
+            return refuse_operation(self.id, operation, error)
+        return super().perform(operation, cancelled)
+
+
+@pytest.mark.parametrize("cluster", ["app"], indirect=True)
+@pytest.mark.parametrize("name", [FORKING, CREATING])
+def test_n10_a_snapshot_from_before_a_sync_is_asked_about_at_its_own_base(
+    cluster: Cluster, upstream: Upstream, name: str
+) -> None:
+    """Its worker compares there; the base of the task has another usual profile by then. Control: a worker that does
+    not say what the base is carries out nothing that was not approved.
+    """
+    kept, before = cluster.workbench.snapshot(cluster.task.id), cluster.task.base_commit
+    upstream.write("pyproject.toml", b'[project]\nname = "app"\nversion = "1"\n')
+    upstream.commit()
+    synced = cluster.workbench.sync_task(cluster.task.id, fetch=True)
+    assert synced.base_commit != before, "void"
+    cluster.workbench.update_repository(cluster.task.repo_id)
+    given = {"task_id": cluster.task.id, "snapshot": kept.id}
+    if name == CREATING:
+        given = {"repo_id": cluster.task.repo_id, "prompt": "p", "from_snapshot": kept.id, "profile": "app"}
+    arguments = TOOLS[name].input_model.model_validate(given)
+
+    def ask() -> AgentCall:
+        return cluster.workbench.approval_call(name, arguments.model_dump(mode="json"))
+
+    call = ask()
+    question = cluster.workbench.request_approval(call).question
+    assert any(line.endswith(f"as of commit {before[:12]}") for line in question)
+    TOOLS[name].call(ToolCall(cluster.workbench, arguments, Watch(), call.state))
+    (made,) = (task for task in cluster.bench.tasks() if task.id != cluster.task.id)
+    assert (made.base_commit, made.profile) == (before, "app")
+    cluster.asked._dispatcher = LocalDispatcher(WorkerWithoutBases(cluster.bench))
+    with refused(ErrorCode.CONFLICT) as caught:
+        TOOLS[name].call(ToolCall(cluster.workbench, arguments, Watch(), ask().state))
+    assert "fetched" not in caught.value.details
+
+
+@pytest.mark.parametrize("said", [{"base": "pull/1/head"}, {"base": "a" * 12}, "a" * 40, None])
+def test_n10_a_worker_can_name_a_whole_commit_only_as_the_base_of_a_snapshot(cluster: Cluster, said: object) -> None:
+    """Control: what it says of a snapshot that it has."""
+
+    class Liar(ClusterWorker):
+        def perform(self, operation: TaskOperation, cancelled: Callable[[], bool] = lambda: False) -> OperationAnswer:
+            return super().perform(operation, cancelled).model_copy(update={"value": said})
+
+    kept = cluster.workbench.snapshot(cluster.task.id)
+    assert cluster.workbench.snapshot_base(cluster.task.id, kept.id) == cluster.task.base_commit
+    cluster.asked._dispatcher = LocalDispatcher(Liar(cluster.bench))
+    with refused(ErrorCode.INTERNAL):
+        cluster.workbench.snapshot_base(cluster.task.id, kept.id)
+
+
 def test_n10_each_tool_that_is_bound_on_one_host_is_bound_on_a_cluster() -> None:
     """Or its state is another one: of a commit, which is sent or whose packages are fetched, or of a clean."""
     assert TOOLS.keys() - UNBOUND.keys() - COMPARED == {*SENDING, PREPARING, CLEANING, PROMOTING}

@@ -491,7 +491,7 @@ def test_n09_a_profile_that_a_task_of_the_cluster_hands_on_is_asked_about(upstre
     kept = f"snap-{13 * '0'}-000000"
     note_snapshots(home, loose.id, [kept])
     status = MagicMock(head_commit="a" * 40, changes=())
-    asked.ask.return_value = MagicMock(state="a" * 40, status=status)
+    asked.ask.return_value = MagicMock(state="a" * 40, status=status, base="a" * 40)
     assert workbench.inherited_profile(FORKING, {"task_id": plain.id}) is None
     with refused(ErrorCode.INVALID_INPUT):
         workbench.inherited_profile(FORKING, {"task_id": f"task-{uuid4()}"})

@@ -6,6 +6,7 @@ import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench.tasks.approved_state import Facts, describe_changes, join_state, require_approved_state
+from tests.unit.conftest import refused
 
 HEAD = "a" * 40
 FACTS: Facts = {"remote": None, "branch": "\u00e4" * 2000, "base_branch": "\U0001f600" * 1000, "verified": True}
@@ -65,13 +66,29 @@ def test_what_differs_between_two_states_is_said_for_each_fact() -> None:
     one, other = join_state(HEAD, FACTS), join_state(HEAD, {**FACTS, "verified": False, "remote": "https://h/r"})
     assert describe_changes(one, one) == ()
     assert describe_changes(one, other) == (
-        "remote: asked about None, now 'https://h/r'",
+        "remote: asked about none, now 'https://h/r'",
         "verified: asked about True, now False",
     )
     assert describe_changes(one, one.replace(HEAD, "b" * 40)) == (
         f"commit or tree: asked about {HEAD!r}, now {'b' * 40!r}",
     )
     assert describe_changes(f"{HEAD} sha256:a {{}}", f"{HEAD} sha256:b {{}}") == ("content of the paths to delete",)
+
+
+def test_a_digest_and_what_an_earlier_version_did_not_ask_about_are_said_in_words() -> None:
+    """A person cannot read a digest, and None is a word of Python."""
+    digests: dict[str, str | bool | None] = {"prompt": "3f" * 32, "comparison": None, "profile_choice": "3f" * 32}
+    before, now = join_state(HEAD, {**FACTS, **digests}), {**FACTS, "prompt": "4a" * 32, "comparison": "4a" * 32}
+    changes = [
+        *describe_changes(before, join_state(HEAD, now)),
+        *describe_changes(join_state(HEAD, FACTS), join_state(HEAD, {**FACTS, **digests})),
+    ]
+    with refused(ErrorCode.CONFLICT) as caught:
+        require(before, now)
+    text = "\n".join([*changes, caught.value.details])
+    assert not [word for word in ("None", "3f3f", "4a4a") if word in text]
+    assert "prompt: the text of the task's prompt is not the one that was asked about" in changes
+    assert "prompt: not asked about by an earlier version (the text of the task's prompt)" in changes
 
 
 def test_a_commit_is_said_once_if_it_is_a_fact_too() -> None:
