@@ -41,7 +41,7 @@ class AnswerCache:
     def find(self, url: str) -> requests.Response | None:
         """The last answer of a URL."""
         known = self._entries.get(url)
-        return known and known.response
+        return known.response if known else None
 
     def keep(self, url: str, response: requests.Response) -> None:
         """Remember an answer, or that it was used, if there is room."""
