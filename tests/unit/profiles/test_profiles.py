@@ -503,6 +503,21 @@ def test_repositories_that_a_broken_file_was_for_are_refused(tmp_path: Path, tex
     assert detect_profile(whole, {"CMakeLists.txt": BUILT, "service.yaml": b""}.get).name == "service", "the control"
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        "[[definition]]\nlanguage = 'Fennel'\nsuffixes = ['.fnl']\npattern",
+        "[check.results]\nfailed",
+        "[[check.parameter]]\nname = 'tests'\npattern",
+        "[launch]\nargv = ['x']\nsoak_s = 1\n[launch.ready]\nline",
+    ],
+)
+def test_a_repetition_without_end_is_a_mistake_of_its_file_alone(tmp_path: Path, table: str) -> None:
+    found = load_with(tmp_path, "service", f"{HEAD}{RULES}{LATER}{table} = '(a{{99999999999}})'\n")
+    assert "the repetition number is too large" in found["service"].problem
+    assert detect_profile(found, {"pyproject.toml": b""}.get).name == "python"
+
+
 def test_a_comment_in_a_broken_table_is_no_rule(tmp_path: Path) -> None:
     text = HEAD + RULES + '# file = "pyproject.toml"\n  #file = "setup.py"\noops =\n' + LATER
     found = load_with(tmp_path, "service", text)
