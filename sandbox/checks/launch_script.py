@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -224,7 +224,7 @@ class LaunchScript:
             except SandboxError as error:
                 verdict, why = PhaseVerdict.FAILED, f"no artifact: {error.brief}"
         streams = (STDOUT,) if verdict is PhaseVerdict.PASSED else (STDOUT, STDERR)  # why it failed is often on stderr
-        output = "".join(decode_for_display(bytes(command.outputs[name][:_SHOWN_OUTPUT])) for name in streams)
+        output = _join_streams(decode_for_display(bytes(command.outputs[name][:_SHOWN_OUTPUT])) for name in streams)
         self._end(verdict, why, exit_code=code, output=output, **kept)
 
     def _command(self, argv: Sequence[str], env: Mapping[str, str]) -> Command:
@@ -242,6 +242,14 @@ class LaunchScript:
 
     def _fill_text(self, text: str) -> str:
         return _replace_all(text, self._tokens)
+
+
+def _join_streams(texts: Iterable[str]) -> str:
+    """Each begins on a line of its own."""
+    joined = ""
+    for text in texts:
+        joined += f"\n{text}" if text and joined and not joined.endswith("\n") else text
+    return joined
 
 
 class LaunchArtifacts:

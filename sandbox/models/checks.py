@@ -174,7 +174,7 @@ class CheckParameter(Model):
     def _require_expression(cls, text: str) -> str:
         try:
             re.compile(text)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"not a regular expression: {error}") from error
         return text
 
@@ -202,7 +202,7 @@ class ResultPatterns(Model):
         try:
             if text is not None and re.compile(text).groups < 1:
                 raise ValueError("the pattern needs a group around the name of the test")
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"not a regular expression: {error}") from error
         return text
 
@@ -238,7 +238,7 @@ class ArtifactRule(Model):
 def _require_expression(text: str) -> str:
     try:
         re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"not a regular expression: {error}") from error
     return text
 

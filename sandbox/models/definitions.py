@@ -30,7 +30,7 @@ class DefinitionRule(Model):
         """What both dialects refuse is found here; what only ctags refuses, when the map is made."""
         try:
             has_group = re.compile(value).groups > 0
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(str(error)) from error
         if not has_group or not value.isprintable():
             raise ValueError("the pattern needs a group around the name, on one line")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
+from pydantic import AwareDatetime
+
 from sandbox.models.ids import ObjectId, RepoId, Sha256
 from sandbox.models.model import HostPath, Model
 
@@ -69,7 +71,7 @@ class PendingConfirmation(Model):
     release: str
     previous: str
     previous_before: str
-    until: datetime
+    until: AwareDatetime
 
 
 class ReleaseState(Model):

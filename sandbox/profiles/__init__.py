@@ -90,7 +90,7 @@ class Marker(ProfileModel):
     def _validate_pattern(cls, value: str) -> str:
         try:
             re.compile(value)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:  # of `a{99999999999}`, of groups in groups
             raise ValueError(str(error)) from error
         return value
 

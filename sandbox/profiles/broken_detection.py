@@ -22,7 +22,8 @@ _OF_DETECTION = re.compile(r'^\s*\[+[\s"\']*detect\b[\s"\']*\.?[\s"\']*(\w*)')
 _DETECTION_IN_TOP = re.compile(r'^[ \t]*"?detect\b.*$', re.MULTILINE)
 _PRIORITY = re.compile(r"^[ \t]*\"?priority\b(.*)$", re.MULTILINE)
 _WHOLE_NUMBER = re.compile(r'^"?[ \t]*=[ \t]*([0-9]{1,6})[ \t]*(#.*)?$')
-_FILE = re.compile(r"\bfile\s*=\s*[\"']([^\"'\n]{1,200})")
+_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+_FILE = re.compile(r"\bfile[\"']?\s*[=:](?:\s*[\"']([^\"'\n]{1,200})|[ \t]*([^\s\"'#,{}\[\]]{1,200}))")
 
 
 def read_detection(text: str) -> dict[str, Any]:
@@ -55,12 +56,12 @@ def _read_block(block: str) -> Iterator[tuple[str, dict[str, Any]]]:
     header = _OF_DETECTION.match(block)
     if header is None and not _DETECTION_IN_TOP.match(block):
         return
-    with suppress(tomllib.TOMLDecodeError):
+    with suppress(ValueError, RecursionError):  # no TOML, a number of thousands of digits, or brackets in brackets
         tables = simplify_detection(tomllib.loads(block))["detect"]
         yield from ((kind, marker) for kind in _KINDS for marker in tables[kind])
         return
     kind = "all" if header is not None and header[1] == "all" else "any"
-    yield from ((kind, {"file": name}) for name in _FILE.findall(block))
+    yield from ((kind, {"file": quoted or bare}) for quoted, bare in _FILE.findall(_COMMENT.sub("", block)))
 
 
 def _read_priority(top: str) -> int | None:
@@ -82,6 +83,6 @@ def _simplify_markers(markers: object) -> Iterator[dict[str, Any]]:
 def _is_pattern(text: str) -> bool:
     try:
         re.compile(text)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return False
     return True

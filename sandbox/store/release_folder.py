@@ -229,11 +229,11 @@ class Releases:
 
 
 @contextmanager
-def open_releases(home: Home, repo_id: str) -> Iterator[Releases]:
+def open_releases(home: Home, repo_id: str, lock_wait_s: float = LOCK_WAIT_S) -> Iterator[Releases]:
     """The releases of a repository, under their lock. Raises: `conflict` while another process changes them;
     `unsafe_path` when a directory of theirs is a link, or belongs to another user.
     """
-    with home.locked(f"release-{repo_id}", LOCK_WAIT_S):
+    with home.locked(f"release-{repo_id}", lock_wait_s):
         folder = _prepare_folder(home, repo_id)
         if any(folder.glob(f"{STAGING}*")):
             _remove_leftovers(home, repo_id)

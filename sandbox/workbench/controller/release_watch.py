@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.models.releases import ReleaseState
-from sandbox.store.release_folder import list_unsettled, open_releases
+from sandbox.store.release_folder import LOCK_WAIT_S, list_unsettled, open_releases
 from sandbox.workbench.controller.services import Services
 
 LOOK_S = 0.25
@@ -23,9 +23,12 @@ RETRY_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-def settle_release(services: Services, repo_id: str) -> ReleaseState:
+def settle_release(services: Services, repo_id: str, lock_wait_s: float = LOCK_WAIT_S) -> ReleaseState:
     """Confirm the pending release of a repository if its launcher did; switch it back if it is overdue."""
-    with open_releases(services.home, repo_id) as releases:
+    place = services.home.releases(repo_id)
+    if _is_gone(place) and not place.is_symlink():  # deleted meanwhile: to open them would create it again
+        return ReleaseState(repo_id=repo_id, folder=place)
+    with open_releases(services.home, repo_id, lock_wait_s) as releases:
         releases.settle()
         return releases.state
 
@@ -51,15 +54,18 @@ def wait_for_confirmation(
 def take_over_releases(services: Services) -> None:
     """Settle what is overdue, and watch what still has time. Does not raise: what cannot be settled is left to `gc`.
 
-    A living promoter waits as well; each settles under the lock, so the second one finds it done.
+    A living promoter waits as well; each settles under the lock, so the second one finds it done. A lock that is held
+    is not waited for: this is before the first change of each command.
     """
     for found in list_unsettled(services.home):
         if not found.is_due:
             watch_release(services, found.repo_id)
             continue
         try:
-            settle_release(services, found.repo_id)
+            settle_release(services, found.repo_id, 0)
         except (SandboxError, OSError) as error:
+            if isinstance(error, SandboxError) and error.code is ErrorCode.CONFLICT:
+                watch_release(services, found.repo_id)  # the other process may be killed before it settles it
             _log.info("the release of %s that waits was kept for now: %s", found.repo_id, describe_briefly(error))
 
 

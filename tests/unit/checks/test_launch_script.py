@@ -209,14 +209,25 @@ def test_s121_the_search_for_a_line_has_a_limit_in_all(
     assert not script.judge(ended(None)).timed_out
 
 
-def test_errors_of_a_probe_that_fails_are_part_of_its_output(tmp_path: Path) -> None:
-    """Control: of one that passes only what it printed is kept, as before."""
-    for number, (code, output) in enumerate(((1, "said\nwrong\n"), (0, "said\n"))):
-        (tmp_path / str(number)).mkdir()
-        script = build(tmp_path / str(number), LaunchProbe(id="a", argv=("ask",)))
+@pytest.mark.parametrize(
+    ("said", "errors", "shown"),
+    [
+        (b"said\n", b"wrong\n", "said\nwrong\n"),
+        (b"said", b"wrong", "said\nwrong"),
+        (b"said", b"", "said"),
+        (b"", b"wrong", "wrong"),
+    ],
+)
+def test_errors_of_a_probe_that_fails_are_part_of_its_output(
+    tmp_path: Path, said: bytes, errors: bytes, shown: str
+) -> None:
+    """They begin on a line of their own. Control: of one that passes only what it printed is kept, as before."""
+    for code, output in ((1, shown), (0, said.decode())):
+        (tmp_path / str(code)).mkdir()
+        script = build(tmp_path / str(code), LaunchProbe(id="a", argv=("ask",)))
         guest = Guest(script)
-        guest.errors = b"wrong\n"
-        guest.files, guest.replies = {b"/home/sandbox/up"}, [(code, b"said\n")]
+        guest.errors = errors
+        guest.files, guest.replies = {b"/home/sandbox/up"}, [(code, said)]
         guest.run()
         assert script.phases[1].output == output
 

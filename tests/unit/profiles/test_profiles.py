@@ -479,6 +479,14 @@ BROKEN_TEXTS = {
     "an open string": HEAD.replace('label = "', 'label = """') + RULES + LATER,
     "rules in one line": HEAD + 'priority = 99\ndetect.any = [{file = "service.yaml"}]\noops =\n' + LATER,
     "a pattern": HEAD + RULES + 'matches = "("\n' + LATER,
+    "a repetition without end": HEAD + RULES + 'matches = "a{99999999999}"\n' + LATER + "oops =\n",
+    "only a repetition without end": HEAD + RULES + 'matches = "a{99999999999}"\n' + LATER,
+    "groups in groups": HEAD + RULES + f'matches = "{"(" * 9_000}{")" * 9_000}"\n' + LATER + "oops =\n",
+    "lists in lists": HEAD + RULES + f"x = {'[' * 9_000}\noops =\n" + LATER,
+    "a long number": HEAD + RULES + f"x = {'9' * 5_000}\noops =\n" + LATER,
+    "a colon": HEAD + RULES.replace('file = "service', 'file: "service') + LATER,
+    "no quotes": HEAD + RULES.replace('"service.yaml"', "service.yaml") + LATER,
+    "a key in quotes": HEAD + RULES.replace('file = "service.yaml"', '"file" = "service.yaml') + LATER,
     "the type of the priority": HEAD + RULES.replace("99", "[99]") + LATER,
 }
 
@@ -493,6 +501,29 @@ def test_repositories_that_a_broken_file_was_for_are_refused(tmp_path: Path, tex
     assert detect_profile(found, {"CMakeLists.txt": BUILT}.get).name == "cmake"
     whole = load_with(tmp_path, "service", HEAD + RULES + LATER)
     assert detect_profile(whole, {"CMakeLists.txt": BUILT, "service.yaml": b""}.get).name == "service", "the control"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "[[definition]]\nlanguage = 'Fennel'\nsuffixes = ['.fnl']\npattern",
+        "[check.results]\nfailed",
+        "[[check.parameter]]\nname = 'tests'\npattern",
+        "[launch]\nargv = ['x']\nsoak_s = 1\n[launch.ready]\nline",
+    ],
+)
+def test_a_repetition_without_end_is_a_mistake_of_its_file_alone(tmp_path: Path, table: str) -> None:
+    found = load_with(tmp_path, "service", f"{HEAD}{RULES}{LATER}{table} = '(a{{99999999999}})'\n")
+    assert "the repetition number is too large" in found["service"].problem
+    assert detect_profile(found, {"pyproject.toml": b""}.get).name == "python"
+
+
+def test_a_comment_in_a_broken_table_is_no_rule(tmp_path: Path) -> None:
+    text = HEAD + RULES + '# file = "pyproject.toml"\n  #file = "setup.py"\noops =\n' + LATER
+    found = load_with(tmp_path, "service", text)
+    assert detect_profile(found, {"CMakeLists.txt": BUILT, "pyproject.toml": b""}.get).name != "service"
+    with refused(ErrorCode.INVALID_INPUT):
+        detect_profile(found, {"CMakeLists.txt": BUILT, "service.yaml": b""}.get)
 
 
 def test_bytes_that_are_no_text_hide_no_rules(tmp_path: Path) -> None:

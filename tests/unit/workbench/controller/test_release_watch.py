@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +21,7 @@ import pytest
 from sandbox.models import LeftoverAction, ReleaseManifest
 from sandbox.models.releases import ReleaseEvent
 from sandbox.store.home import Home
-from sandbox.store.release_folder import open_releases, staged_release, write_release_file
+from sandbox.store.release_folder import LOCK_WAIT_S, open_releases, staged_release, write_release_file
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
@@ -229,3 +232,41 @@ def test_releases_of_one_repository_that_cannot_be_opened_leave_the_others_their
     with next_controller(desk) as workbench:
         change_something(workbench, desk)
     assert in_use(desk) == OLD
+
+
+def test_releases_that_another_process_changes_delay_no_change(desk: Desk) -> None:
+    """They are looked at again: it may be killed before it settles them."""
+    promote_and_leave(desk, 0)
+    with next_controller(desk) as workbench:
+        with Home(desk.home).locked(f"release-{desk.repo_id}"):
+            started = time.monotonic()
+            change_something(workbench, desk)
+            assert time.monotonic() - started < LOCK_WAIT_S
+            assert in_use(desk) == NEW
+        wait_until(lambda: in_use(desk) == OLD)
+
+
+def test_a_deadline_without_a_time_zone_is_a_damaged_state(desk: Desk) -> None:
+    promote_and_leave(desk, LATER_S)
+    path = Home(desk.home).releases(desk.repo_id) / "state.json"
+    state = json.loads(path.read_text())
+    state["pending"]["until"] = "2020-01-01T00:00:00"
+    path.write_text(json.dumps(state))
+    with next_controller(desk) as workbench:
+        change_something(workbench, desk)
+        found = [left.action for left in workbench.collect().leftovers if left.kind == "release"]
+    assert found == [LeftoverAction.FAILED]
+
+
+def test_a_watch_does_not_create_releases_that_were_deleted(desk: Desk) -> None:
+    promote_and_leave(desk, LATER_S)
+    place = Home(desk.home).releases(desk.repo_id)
+    with next_controller(desk) as workbench:
+        change_something(workbench, desk)
+        [watcher] = [one for one in threading.enumerate() if getattr(one, "place", None) == place]
+        with Home(desk.home).locked(f"release-{desk.repo_id}"):  # else it opens them while they are deleted
+            subprocess.run(["chmod", "-R", "u+w", str(place)], check=True)
+            shutil.rmtree(place)
+        watcher.join(30)
+        assert not watcher.is_alive()
+    assert not place.exists()

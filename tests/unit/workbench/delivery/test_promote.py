@@ -315,10 +315,10 @@ class Flaky:
         monkeypatch.setattr(release_watch, "RETRY_S", 0.01)
 
     @contextmanager
-    def _open(self, home: Home, repo_id: str) -> Iterator[Releases]:
+    def _open(self, home: Home, repo_id: str, lock_wait_s: float) -> Iterator[Releases]:
         if self.failures and home.root == self.home:  # threads of other tests look after their own
             raise self.failures.pop(0)
-        with open_releases(home, repo_id) as releases:
+        with open_releases(home, repo_id, lock_wait_s) as releases:
             yield releases
 
 
@@ -375,7 +375,8 @@ def test_a_home_that_cannot_be_looked_at_ends_no_watch(
 
     root = Root()
     Flaky(monkeypatch, root, LINK)  # type: ignore[arg-type]  # what it uses
-    release_watch._wait_until_settled(SimpleNamespace(home=SimpleNamespace(root=root)), "r")  # type: ignore[arg-type]
+    home = SimpleNamespace(root=root, releases=lambda _: application.desk.home)
+    release_watch._wait_until_settled(SimpleNamespace(home=home), "r")  # type: ignore[arg-type]  # what it uses
     assert answers == []
     assert "Stale file handle" in caplog.text
 
@@ -383,6 +384,8 @@ def test_a_home_that_cannot_be_looked_at_ends_no_watch(
 def test_a_lock_that_is_held_for_long_ends_no_wait(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: at the end of the wait it is named, and another failure at once."""
     services, repo_id = application.desk.workbench._services, application.desk.repo_id
+    with open_releases(services.home, repo_id):
+        pass  # their directory: without it there is no lock to wait for
     Flaky(monkeypatch, application.desk.home, BUSY, BUSY)
     assert release_watch.wait_for_confirmation(services, repo_id).pending is None
     Flaky(monkeypatch, application.desk.home, BUSY)
