@@ -349,7 +349,7 @@ def test_a_pattern_does_not_fit_the_script_that_asks_for_it(project: Project, tm
 def test_a_real_pnpm_of_the_layer_downloads_no_other_version(is_there: bool, project: Project) -> None:
     if is_there:
         (project.layer / "node_modules/.bin/pnpm").symlink_to("../writer/cli.js")
-    says = "echo \"ran ${COREPACK_ROOT-unset}${pnpm_config_pm_on_fail+ $pnpm_config_pm_on_fail}\""
+    says = 'echo "ran ${COREPACK_ROOT-unset}${pnpm_config_pm_on_fail+ $pnpm_config_pm_on_fail}"'
     done = project.run("test", {"test": f"{says}; npm --version"})
     assert done.stdout.splitlines()[0] == ("ran  ignore" if is_there else "ran unset")
     assert (done.returncode, "npm warn" in done.stderr.lower()) == (0, False), done.stderr
