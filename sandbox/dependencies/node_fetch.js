@@ -37,6 +37,7 @@ const UNFIT = new Set([...NOT_THERE, 'ERESOLVE', 'EINVALIDTAGNAME', 'EUNSUPPORTE
 const NOT_GIVEN = new Set([...NOT_THERE, 'E401', 'E403', 'E451']) // a mirror may allow some packages only
 const WANTS_LOGIN = new Set(['EOTP', 'EAUTHIP'])
 const SHOWN_PEERS = 8
+const RANGE_CHARS = 256 // of what packages say of Node.js; a longer range can take minutes to compare
 const NO_ANSWER = /^(?:ECONN[A-Z]+|E[A-Z]*TIMEOUT|ETIMEDOUT|ENOTFOUND|EAI_[A-Z]+|EPIPE|E(?:HOST|NET)UNREACH|ERR_SOCKET_TIMEOUT)$/
 
 const readJson = name => JSON.parse(fs.readFileSync(name, 'utf8'))
@@ -210,22 +211,38 @@ async function listWishes (packages) {
   }))
   const read = one => {
     if (one.name === '@types/node') return `>=${semver.major(one.version)}`
-    return (one.engines && one.engines.node) || '*'
+    const wish = one.engines && one.engines.node
+    return typeof wish === 'string' && wish.length <= RANGE_CHARS && semver.validRange(wish) ? wish : '*'
   }
   const rest = packages.filter(one => !own.includes(one) && one.name !== '@types/node' && isForThisSystem(one))
   return { named: own.map(read), others: rest.map(read) }
 }
 
+// Its newest version, of whatever line and day. What it lacks is no reason to set a lock file aside.
+async function fetchNeededRuntime (name, wanted) {
+  const found = await pacote.packument(name, settings).catch(error => {
+    if (!NOT_THERE.has(error.code)) throw error
+    return { versions: {} }
+  })
+  const tagged = new Map(Object.entries(found['dist-tags'] || {})).get(wanted)
+  const version = tagged || semver.maxSatisfying(Object.keys(found.versions), wanted)
+  if (!version) throw new Error(`the profile needs ${name}@${wanted}: the registry has no such version`)
+  await fetchArchive({ name, version, file: `${name}@${version}.tgz` })
+  return `, with Node.js ${version}`
+}
+
 // The Node.js that suits most of them, if the image's does not: of the oldest such line with long-term support, its
 // newest version of the day. It is a package like any other, and nothing of it runs here. Returns what to say of it.
 async function fetchRuntime (packages) {
-  const { node, runtime: own = node } = readJson('engines.json') // `runtime`: what the operator's profile needs
+  const name = `node-${process.platform}-${process.arch}`
+  if (packages.some(one => one.name === name)) return ''
+  const { node: own, runtime } = readJson('engines.json') // `runtime`: what the operator's profile needs
+  if (runtime !== undefined) return fetchNeededRuntime(name, runtime)
   const { named, others } = await listWishes(packages)
   const count = (version, wishes) => wishes.filter(wish => semver.satisfies(version, wish)).length
   const weight = others.length + 1 // all others together count less than one that the project names
   const rate = version => semver.satisfies(version, own) ? count(version, named) * weight + count(version, others) : -1
-  const name = `node-${process.platform}-${process.arch}`
-  if (rate(process.versions.node) === named.length * weight + others.length || packages.some(one => one.name === name)) return ''
+  if (rate(process.versions.node) === named.length * weight + others.length) return ''
   let found
   try {
     found = await pacote.packument(name, { ...settings, fullMetadata: true })

