@@ -174,8 +174,9 @@ function runNpm (words, env) {
   })
 }
 
-async function resolve (projects, options, groups) {
-  fs.rmSync('project', { recursive: true, force: true })
+// `keepsLock`: npm keeps the versions of the last attempt, and adds what they lack.
+async function resolve (projects, { options, keepsLock = false }, groups) {
+  if (!keepsLock) fs.rmSync('project', { recursive: true, force: true })
   for (const [folder, declared] of Object.entries(projects)) {
     const kept = groups ? Object.fromEntries(groups.map(group => [group, declared[group]])) : declared
     const written = { name: folder.replace(/\W/g, '-') || 'project', version: '0.0.0', ...kept }
@@ -310,10 +311,14 @@ function listLackingPeers (packages) {
   return [...new Set(peers)].filter(name => !there.has(name.replace('/', '+'))).sort()
 }
 
+function shorten (names) {
+  const more = names.length > SHOWN_PEERS ? ` and ${names.length - SHOWN_PEERS} more` : ''
+  return `${names.slice(0, SHOWN_PEERS).join(', ')}${more}`
+}
+
 function describeLackingPeers (packages) {
   const lacking = listLackingPeers(packages)
-  const more = lacking.length > SHOWN_PEERS ? ` and ${lacking.length - SHOWN_PEERS} more` : ''
-  return lacking.length > 0 ? ` (none of: ${lacking.slice(0, SHOWN_PEERS).join(', ')}${more})` : ''
+  return lacking.length > 0 ? ` (none of: ${shorten(lacking)})` : ''
 }
 
 async function main () {
@@ -337,8 +342,8 @@ async function main () {
   const newest = { name: '', options: [] }
   let projects = readJson('projects.json')
   let packages
-  const choose = async (name, { options }, groups) => {
-    packages = await resolve(projects, options, groups)
+  const choose = async (name, how, groups) => {
+    packages = await resolve(projects, how, groups)
     await fetchAll(packages)
     return fs.readdirSync('archives').length > 0 && `${name}${await fetchRuntime(packages)}`
   }
@@ -346,6 +351,13 @@ async function main () {
   const withoutPeers = async (all, when, groups) => {
     const given = await choose(all, { options: [...when.options, '--legacy-peer-deps'] }, groups)
     return given && given.replace(all, `${all}${when.name}, whatever their peers${describeLackingPeers(packages)}`)
+  }
+  // The versions of the day, with younger ones of the peers that they lack.
+  const withYoungerPeers = async all => {
+    const without = await resolve(projects, { options: [...day.options, '--legacy-peer-deps'] })
+    const lacking = listLackingPeers(without)
+    if (lacking.length === 0) return false // also if there are no packages
+    return choose(`${all}${day.name}, with younger peers (${shorten(lacking)})`, { options: [], keepsLock: true })
   }
   let chosen = await withPeers('all', day)
   const doNotFit = packages.code === 'ERESOLVE' // else one of them is younger than the commit
@@ -356,7 +368,7 @@ async function main () {
     writeNames('absent.txt', absent)
     chosen = await withPeers(all, day)
   }
-  chosen = chosen || (!doNotFit && await withPeers(all, newest)) || await withoutPeers(all, day) ||
+  chosen = chosen || (!doNotFit && (await withYoungerPeers(all) || await withPeers(all, newest))) || await withoutPeers(all, day) ||
     (doNotFit && await withPeers(all, newest)) || await withoutPeers(all, newest)
   if (chosen) return chosen
   chosen = await withoutPeers('runtime', day, runtime) || await withoutPeers('runtime', newest, runtime)

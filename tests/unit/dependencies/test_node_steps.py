@@ -366,14 +366,26 @@ def test_development_packages_that_do_not_fit_are_named_one_by_one(tmp_path: Pat
 
 
 def test_a_peer_that_is_younger_than_the_commit_is_fetched(tmp_path: Path) -> None:
-    """As `npm install` would today; without peers, tools that need theirs fail."""
+    """As `npm install` would today; without peers, tools that need theirs fail. All others are of the day, but for a
+    project that names a younger one itself.
+    """
+    old, young = "2025-01-01T00:00:00Z", "2026-06-01T00:00:00Z"
     with serve_npm_packages() as registry:
         registry.add("tool", "1.0.0", {}, peerDependencies={"peer": "^1.0.0"})
+        for name in ("lib", "below"):
+            registry.times[name] = {"1.0.0": old, "1.9.0": young}
+            for version in registry.times[name]:
+                registry.add(name, version, {}, dependencies={"below": "1"} if name == "lib" else {})
         registry.add("peer", "1.0.0", {})
-        registry.times = {"tool": {"1.0.0": "2025-01-01T00:00:00Z"}, "peer": {"1.0.0": "2026-06-01T00:00:00Z"}}
-        status, archives, files = fetch(tmp_path / "x", registry.url, {"devDependencies": {"tool": "*"}})
-    assert (status, archives) == (0, ["peer@1.0.0.tgz", "tool@1.0.0.tgz"])
-    assert files["selection.txt"] == "all\n"
+        registry.times |= {"tool": {"1.0.0": old}, "peer": {"1.0.0": young}}
+        groups = {"dependencies": {"lib": "^1.0.0"}, "devDependencies": {"tool": "*"}}
+        status, archives, files = fetch(tmp_path / "x", registry.url, groups)
+        assert (status, archives) == (0, ["below@1.0.0.tgz", "lib@1.0.0.tgz", "peer@1.0.0.tgz", "tool@1.0.0.tgz"])
+        assert files["selection.txt"] == "all, as of 2026-01-01T00:00:00Z, with younger peers (peer)\n"
+        groups["dependencies"]["lib"] = "1.9.0"
+        status, archives, files = fetch(tmp_path / "y", registry.url, groups)
+        assert (status, archives) == (0, ["below@1.9.0.tgz", "lib@1.9.0.tgz", "peer@1.0.0.tgz", "tool@1.0.0.tgz"])
+        assert files["selection.txt"] == "all\n"
 
 
 def test_peers_that_do_not_fit_are_named(tmp_path: Path) -> None:
