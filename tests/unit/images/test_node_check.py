@@ -331,9 +331,25 @@ def test_pnpm_runs_all_scripts_that_a_pattern_fits(
     assert (done.returncode, [one[4:] for one in done.stdout.splitlines()]) == expected, done.stderr
 
 
+def test_a_pattern_does_not_fit_the_script_that_asks_for_it(project: Project, tmp_path: Path) -> None:
+    """As in pnpm. The limits are for a program that would start itself without end."""
+    (tmp_path / "bin").mkdir()
+    shutil.copy(PROGRAM, tmp_path / "bin/pnpm")
+    scripts = {"test": 'test "$LEVEL" != xx && LEVEL=x$LEVEL pnpm run /^test/', "test:a": "echo ran a"}
+    (project.root / "package.json").write_text(json.dumps({"scripts": scripts}))
+    environment = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    argv = [str(tmp_path / "bin/pnpm"), "run", "test"]
+    done = subprocess.run(
+        argv, cwd=project.root, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "ran a\n"), done.stderr
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_real_pnpm_of_the_layer_downloads_no_other_version(is_there: bool, project: Project) -> None:
     if is_there:
         (project.layer / "node_modules/.bin/pnpm").symlink_to("../writer/cli.js")
-    says = "echo ran x$npm_config_manage_package_manager_versions $pnpm_config_pm_on_fail"
-    assert project.check(test=says) == (0, ["xfalse ignore" if is_there else "x"])
+    says = 'echo "ran ${COREPACK_ROOT-unset}${pnpm_config_pm_on_fail+ $pnpm_config_pm_on_fail}"'
+    done = project.run("test", {"test": f"{says}; npm --version"})
+    assert done.stdout.splitlines()[0] == ("ran  ignore" if is_there else "ran unset")
+    assert (done.returncode, "npm warn" in done.stderr.lower()) == (0, False), done.stderr

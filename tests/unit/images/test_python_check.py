@@ -49,7 +49,8 @@ def test_a_build_that_failed_with_all_its_requirements_says_what_it_printed(
 
 
 NAMES = ("SETUPTOOLS_SCM_PRETEND_VERSION", "PBR_VERSION", "PDM_BUILD_SCM_VERSION", "UV_DYNAMIC_VERSIONING_BYPASS")
-FACTS = dict.fromkeys(NAMES, "2.5") | {"SANDBOX_DESCRIBE": "v2.5-0-gabc"}
+FACTS = dict.fromkeys(NAMES, "2.5") | {"SANDBOX_VERSION_VARIABLES": ",".join(NAMES)}
+OTHERS = {"SANDBOX_VERSION_VARIABLES": ",".join(NAMES[1:])}
 
 
 @pytest.mark.parametrize(
@@ -57,10 +58,11 @@ FACTS = dict.fromkeys(NAMES, "2.5") | {"SANDBOX_DESCRIBE": "v2.5-0-gabc"}
     [
         ({}, "0.0.0 0.0.0 0.0.0 unset", "unset unset unset unset"),
         (FACTS, "2.5 2.5 2.5 2.5", "unset unset unset unset"),
-        (FACTS | {NAMES[0]: ""}, " 2.5 2.5 2.5", " unset unset unset"),
+        (FACTS | OTHERS | {NAMES[0]: ""}, " 2.5 2.5 2.5", " unset unset unset"),
+        (FACTS | OTHERS, "2.5 2.5 2.5 2.5", "2.5 unset unset unset"),
         ({NAMES[0]: "7", NAMES[3]: "7"}, "7 0.0.0 0.0.0 7", "7 unset unset 7"),
     ],
-    ids=["none", "facts", "an empty one", "two of the operator"],
+    ids=["none", "facts", "an empty one", "the same one", "two of the operator"],
 )
 def test_the_version_that_a_build_gets_is_not_for_tests_unless_the_operator_set_it(
     given: dict[str, str], build: str, test: str, tmp_path: Path

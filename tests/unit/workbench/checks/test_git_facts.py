@@ -76,7 +76,12 @@ def test_the_operator_goes_before_the_tree_and_a_set_variable_before_ours(
     upstream.commit()
     assert "SANDBOX_COMMIT" in checks_of_run(workbench, upstream, monkeypatch)[-1].env  # the Makefile names it
     repo_id = workbench.repositories()[0].id
-    workbench.set_repository(repo_id, {"env": {"SANDBOX_DESCRIBE": "mine"}})
-    assert checks_of_run(workbench, upstream, monkeypatch)[-1].env["SANDBOX_DESCRIBE"] == "mine"
+    workbench.set_repository(repo_id, {"env": {"SANDBOX_DESCRIBE": "mine", "PBR_VERSION": "2.5"}})
+    given = checks_of_run(workbench, upstream, monkeypatch)[-1].env
+    assert given["SANDBOX_DESCRIBE"] == "mine"
+    assert given["SANDBOX_VERSION_VARIABLES"].split(",")[:2] == [
+        "SETUPTOOLS_SCM_PRETEND_VERSION",
+        "PDM_BUILD_SCM_VERSION",
+    ]
     workbench.set_repository(repo_id, {"git_facts": "never"})
     assert "SANDBOX_COMMIT" not in checks_of_run(workbench, upstream, monkeypatch)[-1].env
