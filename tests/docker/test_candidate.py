@@ -101,7 +101,7 @@ class Shell:
         self.environ = {**os.environ, "PYTHONPATH": str(Path.cwd()), "SANDBOX_HOME": str(home)}
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-m", "sandbox", *arguments]
+        argv = [sys.executable, "-I", "-m", "sandbox", *arguments]
         return subprocess.Popen(argv, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, *arguments: str) -> Any:

@@ -157,7 +157,7 @@ def test_the_command_line_declares_shows_and_takes_back(desk: Desk) -> None:
     detected = sandbox("profiles", "detect", str(desk.upstream.root))
     assert "api: used, make in services/api/" in detected.stdout
     assert "web/: not used, node (build, test)" in detected.stdout
-    assert f"sandbox repo set {desk.repo_id} --project web=web" in detected.stderr
+    assert f" repo set {desk.repo_id} --project web=web" in detected.stderr
 
 
 def test_projects_that_nobody_declared_are_named_with_a_command(desk: Desk) -> None:
