@@ -153,7 +153,8 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
         short = "" if is_id else " Four characters of an id are enough, and `-` is the task used last in a terminal."
         hint = f"`sandbox task list` shows open tasks, with --all also closed ones.{short}"
         if not is_id and (task_id in {".", ".."} or "/" in task_id):
-            hint = f"A task is meant. For a directory or a URL: `sandbox run {shlex.quote(task_id[:100])}`"
+            run = f"`sandbox run {shlex.quote(task_id[:100])}`"
+            hint = f"A task is meant: `-` is the task used last in a terminal. For a directory or a URL: {run}"
         raise not_found_error("task", task_id, _list_open_first(home), hint, in_order=True)
     if task.status is TaskStatus.CLOSED and not allow_closed:
         raise SandboxError(ErrorCode.CONFLICT, f"{task_id} is closed", hint="Create a new task for further work.")

@@ -129,7 +129,7 @@ def test_an_mcp_client_works_through_the_daemon(client: HttpClient, repo_id: str
 
 
 def test_who_knocks_at_the_wrong_door_reads_where_the_right_one_is(client: HttpClient) -> None:
-    assert f"at {client.url} - `sandbox dashboard`" in client.daemon.log.read_text()
+    assert re.search(f"at {re.escape(client.url)} - `sandbox --home [^`]+ dashboard`", client.daemon.log.read_text())
     for headers in ({}, {"authorization": "Bearer wrong"}):
         said = httpx2.get(client.url, headers=headers, timeout=DEADLINE_S)
         assert said.status_code == 401
