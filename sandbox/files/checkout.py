@@ -6,7 +6,6 @@ git's checkout applies filters, end-of-line rules and hooks; here the bytes on d
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import secrets
@@ -17,8 +16,6 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.paths import RESERVED_PREFIX, is_dotgit
 from sandbox.private_folders import make_private
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 FILE_TIME_NS = 1_000_000_000 * 10**9
 """Modification time of each file of a checkout, in ns: 2001-09-09T01:46:40Z.
@@ -128,20 +125,6 @@ def _write_file(target: bytes, chunks: Iterable[bytes], mode: int, owner: tuple[
             os.fchown(fd, *owner)
         os.fchmod(fd, mode)
         os.utime(fd, ns=(FILE_TIME_NS, FILE_TIME_NS))
-    finally:
-        os.close(fd)
-
-
-def make_durable(root: Path) -> None:
-    """Sync all files below `root` to disk: one syncfs(2) of the file system is cheaper than a sync of each file.
-
-    Raises: OSError if data could not be written.
-    """
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if _libc.syncfs(fd) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
     finally:
         os.close(fd)
 

@@ -88,7 +88,7 @@ def as_prose(text: str) -> str:
 
 
 def as_code(text: str, max_chars: int = _LINE_CHARS) -> str:
-    """A code span of one line, with at most `most` characters of the text."""
+    """A code span of one line, with at most `max_chars` characters of the text."""
     line = _break_commands(clip_code(text, max_chars)) or " "
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     pad = " " if line.strip() and (line[0] in "` " or line[-1] in "` ") else ""
@@ -101,7 +101,7 @@ def clip_code(text: str, max_chars: int) -> str:
 
 
 def as_code_block(text: str, max_chars: int) -> str:
-    """A quoted code block of about `most` characters; empty for empty text.
+    """A quoted code block of about `max_chars` characters; empty for empty text.
 
     Indented, so that there is no fence to close. Quoted, so that no line of the text starts a line of the source.
     """
@@ -133,12 +133,12 @@ def join_inline(pieces: list[str]) -> str:
 
 
 def clip_line(text: str, max_chars: int) -> str:
-    """Cut the text to `most` characters, ending in an ellipsis if it was longer."""
+    """Cut the text to `max_chars` characters, ending in an ellipsis if it was longer."""
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 def count_fitting(rows: list[str], max_chars: int) -> int:
-    """The number of lines, from the first, that fit into `most` characters."""
+    """The number of lines, from the first, that fit into `max_chars` characters."""
     size = 0
     for number, row in enumerate(rows):
         size += len(row) + 1

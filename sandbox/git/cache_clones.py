@@ -27,11 +27,13 @@ from sandbox.memory import TRANSFER_BUDGET
 from sandbox.private_folders import make_private
 
 if TYPE_CHECKING:
+    from sandbox import durable
     from sandbox.git import partial as partial_clones
     from sandbox.git import shallow, transport
     from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs
     from sandbox.remotes import Remote
 else:  # loaded at first use (docs/adr/0080)
+    durable = LazyModule("sandbox.durable")
     partial_clones = LazyModule("sandbox.git.partial")
     shallow = LazyModule("sandbox.git.shallow")
     transport = LazyModule("sandbox.git.transport")
@@ -174,6 +176,7 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
         if partial or transport.is_partial_source(git, access):
             partial_clones.mark_partial(beside)
         head = _fetch_and_record(git, access, is_new=True)
+        durable.make_durable(beside)
         beside.rename(path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -15,7 +15,7 @@ from sandbox.git.entries import RawChange, StoredCommit, TreeChange
 from sandbox.git.failures import OutOfMemory, describe_storage_failure
 from sandbox.git.memory_limits import LARGE
 from sandbox.git.objects import hash_object, tree_of
-from sandbox.git.process import Git
+from sandbox.git.process import MOST_LOOSE, Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
@@ -26,8 +26,6 @@ else:  # loaded where something is stored (docs/adr/0080)
     few_commits = LazyModule("sandbox.git.trees.few_commits")
 
 _STREAMING = {"core.bigFileThreshold": "1m"}  # larger files are compressed in pieces, not in memory
-_LOOSE_OBJECTS = 100
-"""With more objects fast-import keeps a pack. git's own default."""
 _PERSON = rb"[^<>\n\0]+ <[^<>\n\0]*> \d{1,10} [+-]\d{4}\n"
 _PLAIN_HEADER = lazy_pattern(b"author " + _PERSON + b"committer " + _PERSON)
 
@@ -157,12 +155,12 @@ def _closing_pipe(fd: int) -> Iterator[IO[bytes]]:
 def fast_import_settings(changes: Iterable[TreeChange]) -> dict[str, str]:
     """Configuration that skips a useless sync: fast-import syncs its pack, then unpacks a small pack and deletes it.
 
-    The loose files are as durable as those of any git command. A pack that is kept is synced. Pure.
+    The loose files, or the pack that is kept, are synced. Pure.
     """
     most = 2 + sum(1 + change.path.count(b"/") for change in changes)  # commit and root; each blob and its directories
-    config = {"fastimport.unpackLimit": str(_LOOSE_OBJECTS), **_STREAMING}
-    if most < _LOOSE_OBJECTS:
-        config["core.fsync"] = "-pack"
+    config = {"fastimport.unpackLimit": str(MOST_LOOSE), **_STREAMING}
+    if most < MOST_LOOSE:
+        config["core.fsync"] = "loose-object,reference"
     return as_environment(config)
 
 

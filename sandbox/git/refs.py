@@ -129,7 +129,7 @@ def _replace_ref_file(git_dir: Path, full_name: str, new: str, old: str) -> bool
 
     `full_name`: below `refs/`, without `..`. False, and the ref is as it was, if git has to do it or to say why it
     cannot: another writer has the lock, the ref is elsewhere, packed, symbolic or has a reflog, the disk is full.
-    Source: gitrepository-layout(5), and refs/files-backend.c of git 2.39, which does not sync a ref either.
+    Source: gitrepository-layout(5), and refs/files-backend.c of git 2.39, which syncs the lock if it is asked to.
     """
     lock = f"{git_dir}/{full_name}{_LOCK}"
     if os.path.lexists(git_dir / "logs"):
@@ -162,6 +162,7 @@ def _move_under_lock(fd: int, lock: str, new: str, old: str) -> bool:
     path = lock.removesuffix(_LOCK)
     if _read_own_file(path) != f"{old}\n".encode():
         return False
+    os.fsync(fd)  # else a power failure could leave an empty ref
     os.rename(lock, path)  # noqa: PTH104 - a string
     return True
 

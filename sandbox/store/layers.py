@@ -20,14 +20,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
 from sandbox.models import Model
 from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.layers import Layer, Resolution
 from sandbox.private_folders import make_private
 from sandbox.store.home import Home, read_cached_record, write_json
+
+if TYPE_CHECKING:
+    from sandbox import durable
+else:  # loaded where a layer is stored (docs/adr/0080)
+    durable = LazyModule("sandbox.durable")
 
 LAYERS_LOCK = "layers"
 """Held while a layer or a resolution is written."""
@@ -127,6 +134,7 @@ class LayerStore:
         target = self.tree(layer)
         make_private(target.parent)
         _lock_path(target).touch(mode=0o600)
+        durable.make_durable(built)  # else a power failure could leave a layer of empty files
         built.rename(target)
         self._write("layers", layer.key, layer)
 

@@ -8,7 +8,8 @@ import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from sandbox.files.checkout import check_out, make_durable, remove_tree
+from sandbox.durable import make_durable
+from sandbox.files.checkout import check_out, remove_tree
 from sandbox.git.entries import TreeEntry
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git

@@ -1,4 +1,5 @@
-"""Give git a few new objects as one pack: `unpack-objects` stores each in the clone; a look reads the pack itself.
+"""Give git a few new objects as one pack: `unpack-objects` stores each in the clone; of more than ten, `index-pack`
+stores the pack; a look reads the pack itself.
 
 Theory. A pack is a header, each object deflated behind its type and size, and a hash of all that (gitformat-pack(5)).
 git computes the id of each object from its bytes, with its detection of SHA-1 collisions, which Python's hash lacks.
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git.failures import describe_storage_failure
-from sandbox.git.process import Git
+from sandbox.git.process import MOST_LOOSE, Git
 from sandbox.git.trees.loose_objects import LooseObjects
 from sandbox.git.trees.object_reader import ObjectReader
 
@@ -96,13 +97,15 @@ class SmallPack:
         """Store the objects; no ref leads to them. Raises: `OutOfMemory`; `internal`, also if git stored others."""
         if not self._objects:
             return
-        result = git.attempt("unpack-objects", "-q", stdin=self.format())
+        is_kept = len(self._objects) > MOST_LOOSE
+        command = ("index-pack", "--stdin", "--threads=1") if is_kept else ("unpack-objects", "-q")
+        result = git.attempt(*command, stdin=self.format())
         if result.code != 0:
-            raise describe_storage_failure("unpack-objects", result.code, result.stderr)
+            raise describe_storage_failure(command[0], result.code, result.stderr)
         self._require_stored(git)
 
     def _require_stored(self, git: Git) -> None:
-        """Read each object back. Those without a loose file were packed before: git is asked for them."""
+        """Read each object back. Those without a loose file are packed: git is asked for them."""
         loose = LooseObjects(git.new_objects or git.git_dir.absolute() / "objects")
         packed: dict[bytes, list[bytes]] = {}
         for oid, (kind, content) in self._objects.items():
