@@ -97,7 +97,7 @@ class Invocation:
         return show
 
     def emit(self, document: BaseModel | dict[str, Any], print_text: Callable[[], None]) -> None:
-        """Print one JSON document with --json, else call `human`, which prints text."""
+        """Print one JSON document with --json, else call `print_text`."""
         if self.json:
             click.echo(to_json(document))
             self.has_printed = True

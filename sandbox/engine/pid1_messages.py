@@ -179,11 +179,6 @@ def query_frame(token: bytes) -> bytes:
     return _frame(b"Q", token)
 
 
-def exit_frame() -> bytes:
-    """Build the frame that ends the guest."""
-    return _frame(b"X", b"")
-
-
 def _frame(kind: bytes, payload: bytes) -> bytes:
     if len(payload) > MAX_PAYLOAD:
         raise ValueError(f"{len(payload)} bytes are more than a frame holds")

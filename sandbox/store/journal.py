@@ -126,16 +126,9 @@ def read_entries(home: Home, name: str) -> tuple[JournalEntry, ...]:
         return ()
 
 
-def read_last_entries(
-    home: Home, name: str, limit: int, *, except_operation: str | None = None
-) -> tuple[JournalEntry, ...]:
-    """The newest `limit` entries in the order they were written, as `read_entries`, but no more of the file is read.
-
-    `except_operation`: entries of this operation are passed over.
-    """
-    found = map(parse_entry, _read_lines_backward(home, name))
-    wanted = (entry for entry in found if entry is None or entry.operation != except_operation)
-    return _keep_undamaged(name, wanted, limit)[::-1]
+def read_last_entries(home: Home, name: str, limit: int) -> tuple[JournalEntry, ...]:
+    """The newest `limit` entries in the order they were written, as `read_entries`, but no more of the file is read."""
+    return _keep_undamaged(name, map(parse_entry, _read_lines_backward(home, name)), limit)[::-1]
 
 
 def _keep_undamaged(

@@ -219,7 +219,7 @@ def run(
 def launch_candidate(
     services: Services, repo_id: str, watch: Watch, options: VerifyOptions, expected_tree: str | None = None
 ) -> Verification:
-    """As `candidate.launch_candidate`, for a repository. Raises: also `not_found` for an expected tree."""
+    """As `launch_candidate.launch_candidate`, for a repository. Raises: also `not_found` for an expected tree."""
     with record_home_operation(services, "candidate", {"repo_id": repo_id}, names=[repo_id]) as operation:
         return operation(use.launch_candidate.launch_candidate(services, repo_id, watch, options, expected_tree))
 
@@ -275,7 +275,7 @@ def _describe_state(state: ReleaseState) -> tuple[str, ...]:
 def export_receipt(
     services: Services, subject: str | RunSummary, signing_key: Path | None, *, provenance: bool
 ) -> SignedReceipt:
-    """As `receipts.export_task`, `export_run`, `export_provenance` or `export_summary`. The journal has the receipt's
+    """As `signed_receipts.export_task`, `export_run` or `export_summary`, or `export_provenance`. The journal has the receipt's
     digest and key.
     """
     named = subject if isinstance(subject, str) else subject.repository.id
@@ -298,7 +298,7 @@ def _export(
 
 
 def replay_receipt(services: Services, content: bytes, question: ReceiptQuestion, watch: Watch) -> ReplayResult:
-    """As `receipts.replay`."""
+    """As `signed_receipts.replay`."""
     with record_home_operation(services, "receipt-replay", {"receipt": content}) as operation:
         result = use.signed_receipts.replay(services, content, question, watch)
         operation.note(receipt=result.receipt.digest, agrees=_true_or_false(result.agrees))

@@ -22,7 +22,6 @@ from sandbox.engine.pid1_messages import (
     Message,
     OutputChunk,
     Posture,
-    exit_frame,
     kill_frame,
     ping_frame,
     query_frame,
@@ -174,6 +173,6 @@ def test_what_no_frame_holds_is_refused(command: Command) -> None:
 
 
 def test_the_other_requests() -> None:
-    sent = (kill_frame(NONCE), ping_frame(NONCE), query_frame(NONCE), exit_frame())
+    sent = (kill_frame(NONCE), ping_frame(NONCE), query_frame(NONCE))
     assert sent == (frame(b"K", NONCE), frame(b"P", NONCE), frame(b"Q", NONCE), frame(b"X", b""))
     assert len(NONCE) == pid1_messages.NONCE_BYTES
