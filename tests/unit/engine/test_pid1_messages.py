@@ -174,5 +174,5 @@ def test_what_no_frame_holds_is_refused(command: Command) -> None:
 
 def test_the_other_requests() -> None:
     sent = (kill_frame(NONCE), ping_frame(NONCE), query_frame(NONCE))
-    assert sent == (frame(b"K", NONCE), frame(b"P", NONCE), frame(b"Q", NONCE), frame(b"X", b""))
+    assert sent == (frame(b"K", NONCE), frame(b"P", NONCE), frame(b"Q", NONCE))
     assert len(NONCE) == pid1_messages.NONCE_BYTES
