@@ -22,9 +22,9 @@ from urllib.parse import quote
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import partial as partial_clones
 from sandbox.git import shallow, transport
-from sandbox.git.failures import classify
+from sandbox.git.failures import classify, scrub
 from sandbox.git.local.folders import open_folder
-from sandbox.git.local.read_refs import read_texts
+from sandbox.git.local.read_refs import is_bad_name, read_texts
 from sandbox.git.objects import is_object_id, peel, tree_of
 from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
 from sandbox.memory import TRANSFER_BUDGET
@@ -44,6 +44,11 @@ class UncopiedRef(NamedTuple):
 
     clone: Path
     name: str
+
+    @property
+    def description(self) -> str:
+        """For people."""
+        return f"{scrub(self.name)} in {self.clone.name}, which a repair set aside"
 
 
 def put_in_place(path: Path, new: Path) -> Path:
@@ -132,7 +137,10 @@ def copy_own_refs(source: Path, new: Git, access: RemoteAccess) -> list[str]:
     for commit in _list_fork_points(old, tips) if partial_clones.is_partial(new) else ():
         if peel(new, commit, "commit"):
             partial_clones.fetch_missing_blobs(new, access, tree_of(new, commit))
-    return [name for name in refs if not _copy_ref(old, new, name)]
+    failed = [name for name in refs if is_bad_name(name) or not _copy_ref(old, new, name)]
+    for name in failed:
+        _log.error("%s could not be copied to the new clone: it is damaged, or its objects are lost", scrub(name))
+    return failed
 
 
 def _list_fork_points(old: Git, tips: Sequence[str]) -> list[str]:
@@ -156,5 +164,4 @@ def _copy_ref(old: Git, new: Git, name: str) -> bool:
     error = classify("fetch", moved.code, moved.stderr)
     if error.code in _NOT_OF_THE_CLONE:
         raise error
-    _log.error("%s could not be copied to the new clone: its objects are lost", ascii(name))
     return False

@@ -70,7 +70,7 @@ def read_refs(git_dir: Folder, common_dir: Folder, most: int, shown: Sequence[st
 def read_values(common_dir: Folder, most: int, roots: Sequence[str]) -> dict[str, str]:
     """The object id of each ref below these names. Raises: as `read_refs`."""
     named = read_texts(common_dir, most, roots)
-    texts = {name: text for name, text in named.items() if not _BAD_NAME.search(name)}
+    texts = {name: text for name, text in named.items() if not is_bad_name(name)}
     return {name: oid for name in texts if (oid := _resolve(name, texts))}
 
 
@@ -90,9 +90,14 @@ def read_head(folder: Folder) -> str:
     """What HEAD names: a branch, or a commit. Raises: `unsafe_repository`."""
     text = (folder.read("HEAD", _LOOSE_BYTES) or b"").decode(errors="surrogateescape")
     found = _SYMBOLIC.match(text) or _LOOSE.match(text)
-    if found is None or _BAD_NAME.search(found[1]):
+    if found is None or is_bad_name(found[1]):
         raise damaged_remote_error(f"{folder.name}/HEAD")
     return found[1]
+
+
+def is_bad_name(name: str) -> bool:
+    """Whether git ignores a ref of this name."""
+    return _BAD_NAME.search(name) is not None
 
 
 def _read_packed(folder: Folder, roots: Sequence[str], budget: _RefBudget) -> Iterator[tuple[str, str]]:

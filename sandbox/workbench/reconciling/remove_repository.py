@@ -74,7 +74,7 @@ def _find_only_copies(services: Services, repo_id: str, *, discard: bool) -> tup
     clone = services.home.clone(repo_id)
     try:
         in_clone = find_only_copies(Git(clone, services.settings.git.executable))
-        uncopied = (f"{ref.name} in {ref.clone.name}, which a repair set aside" for ref in find_uncopied_refs(clone))
+        uncopied = (ref.description for ref in find_uncopied_refs(clone))
         lost = (*(copy.description for copy in in_clone), *uncopied, *_find_uncommitted(services, repo_id))
     except SandboxError:
         if not discard:

@@ -307,3 +307,53 @@ def test_a_clone_without_its_head_file_is_set_aside_too(damaged: Path, remote: P
     shutil.rmtree(damaged / "objects")
     cache_clones.refresh(damaged, access(remote, tmp_path))
     assert [ref.name for ref in set_aside.find_uncopied_refs(damaged)] == [TASK_REF]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 20, b"garbage", b"1234"], ids=["zeros", "words", "cut"])
+def test_damaged_packed_refs_keep_the_clone_and_say_where(
+    tail: bytes, damaged: Path, remote: Path, tmp_path: Path
+) -> None:
+    Git(damaged).run("pack-refs", "--all", "--prune")
+    packed = (damaged / "packed-refs").read_bytes()
+    add_work(damaged, f"{TASK_REF}-loose")
+    (damaged / "packed-refs").write_bytes(packed + tail)
+    with pytest.raises(SandboxError) as caught:
+        cache_clones.refresh(damaged, access(remote, tmp_path), time.time())
+
+    assert caught.value.code is ErrorCode.INTERNAL
+    assert caught.value.details.endswith(f"packed-refs, line {len(packed.splitlines()) + 1}")
+    assert str(damaged) in caught.value.hint
+    assert not set_aside.list_set_aside(damaged)
+    (damaged / "packed-refs").write_bytes(packed)  # control: what the hint says
+    cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+    assert resolve_ref(Git(damaged), TASK_REF)
+    assert resolve_ref(Git(damaged), f"{TASK_REF}-loose")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 41, b"ref: refs/heads/space-agent/none\n"], ids=["empty", "zeros", "link"]
+)
+def test_a_damaged_ref_is_noted_and_the_others_are_copied(
+    content: bytes, damaged: Path, remote: Path, tmp_path: Path
+) -> None:
+    """As a power failure leaves it. git would leave it out of its lists."""
+    (damaged / f"{TASK_REF}-cut").write_bytes(content)
+
+    cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+
+    assert resolve_ref(Git(damaged), TASK_REF)
+    assert [ref.name for ref in set_aside.find_uncopied_refs(damaged)] == [f"{TASK_REF}-cut"]
+    assert len(set_aside.list_set_aside(damaged)) == 1
+
+
+def test_a_packed_name_that_no_ref_has_is_noted(damaged: Path, remote: Path, tmp_path: Path) -> None:
+    Git(damaged).run("pack-refs", "--all", "--prune")
+    packed = damaged / "packed-refs"
+    packed.write_bytes(packed.read_bytes().replace(b"/task-x\n", b"/task\0x\n"))
+
+    cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+
+    (uncopied,) = set_aside.find_uncopied_refs(damaged)
+    assert uncopied.description.startswith(
+        "refs/heads/space-agent/task\N{REPLACEMENT CHARACTER}x in .clone.git.corrupt-"
+    )
