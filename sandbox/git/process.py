@@ -78,6 +78,8 @@ _ENVIRONMENT = {
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_PROTOCOL_FROM_USER": "0",
 }
+# Mistakes of old programs, in histories of well-known projects, that lead nowhere (docs/adr/0192).
+_HARMLESS = ("badTimezone", "missingSpaceBeforeDate", "zeroPaddedFilemode")
 _HARDENING = (
     "core.hooksPath=/dev/null",
     # git 2.54 also reads hooks from the configuration, which hooksPath does not cover; these are the events of the
@@ -112,6 +114,7 @@ _HARDENING = (
     "http.lowSpeedTime=30",
     "transfer.fsckObjects=true",
     "fetch.fsckObjects=true",
+    *(f"fetch.fsck.{name}=ignore" for name in _HARMLESS),
     "transfer.bundleURI=false",
     "fetch.writeCommitGraph=false",
     "pack.windowMemory=32m",
