@@ -7,6 +7,7 @@ import logging
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,13 +26,14 @@ from sandbox.private_folders import make_private
 
 if TYPE_CHECKING:
     from sandbox.git import partial as partial_clones
-    from sandbox.git import set_aside, shallow, transport
+    from sandbox.git import set_aside, shallow, stale_locks, transport
     from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs
     from sandbox.remotes import Remote
 else:  # loaded at first use (docs/adr/0080)
     partial_clones = LazyModule("sandbox.git.partial")
     set_aside = LazyModule("sandbox.git.set_aside")
     shallow = LazyModule("sandbox.git.shallow")
+    stale_locks = LazyModule("sandbox.git.stale_locks")
     transport = LazyModule("sandbox.git.transport")
 
 _log = logging.getLogger(__name__)
@@ -328,7 +330,9 @@ def _read_last_fetch(path: Path) -> _FetchRecord | None:
 def _pack_refs(git: Git) -> None:
     """A fetch writes a file for each ref. Packing 20,000 refs makes one file of 1 MB out of 80 MB."""
     if sum(1 for _ in islice((git.git_dir / "refs").rglob("*"), _LOOSE_REFS)) == _LOOSE_REFS:
-        git.with_memory(LARGE).run("pack-refs", "--all", "--prune", deadline_s=600)
+        large = git.with_memory(LARGE)
+        pack = partial(large.run, "pack-refs", "--all", "--prune", deadline_s=600)
+        stale_locks.run_despite_stale_locks(git.git_dir, pack)
 
 
 def _find_branch_at(git: Git, commit: str) -> str:

@@ -46,7 +46,7 @@ SAMPLES = {
     "internal-bad-object": ErrorCode.INTERNAL,
     "internal-bad-revision": ErrorCode.INTERNAL,
     "internal-broken-config": ErrorCode.INTERNAL,
-    "internal-lock": ErrorCode.INTERNAL,
+    "lock-exists": ErrorCode.CONFLICT,
     "internal-no-git-dir": ErrorCode.INTERNAL,
     "internal-unknown-option": ErrorCode.INTERNAL,
     "internal-usage": ErrorCode.INTERNAL,
@@ -114,7 +114,7 @@ def test_unknown_words_are_internal_never_a_guess(text: str) -> None:
         ("http-401", False),
         ("fetch-dotgit", False),
         ("damaged-*", False),
-        ("internal-lock", False),
+        ("lock-exists", False),
     ],
 )
 def test_only_a_failing_network_is_worth_another_try(sample: str, transient: bool) -> None:
@@ -167,6 +167,8 @@ def test_details_are_bounded() -> None:
         ("error: Server does not allow request for unadvertised object 343f9d66", ErrorCode.NOT_FOUND),
         ("error: cannot lock ref 'a': Unable to create '/x/a.lock': File name too long", ErrorCode.UNSAFE_REPOSITORY),
         ("error: cannot lock ref 'a/b': 'a' exists; cannot create 'a/b'", ErrorCode.UNSAFE_REPOSITORY),
+        ("error: cannot lock ref 'a': Unable to create '/o'neil/a.lock': File exists.", ErrorCode.CONFLICT),
+        ("remote: error: cannot lock ref 'a': Unable to create '/x/a.lock': File exists.", ErrorCode.INTERNAL),
         ("error: index-pack died of signal 9\nfatal: index-pack failed", ErrorCode.UNSAFE_REPOSITORY),
         ("remote: fatal: Out of memory, malloc failed", ErrorCode.INTERNAL),
     ],
