@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from devtools.host_speed import slowness
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.failures import classify, is_transient, memory_error, scrub
+from sandbox.git.failures import classify, is_transient, memory_error, out_of_memory_error, scrub
 
 DATA = Path(__file__).parents[2] / "data" / "git-stderr"
 SAMPLES = {
@@ -303,3 +303,12 @@ def test_s188_a_word_that_a_server_repeats_is_read_in_linear_time(word: str) -> 
 )
 def test_two_words_of_a_rule_are_in_one_line_and_in_order(line: str, code: ErrorCode) -> None:
     assert classify("fetch", 128, f"hint: x\n{line}\nhint: y").code is code
+
+
+@pytest.mark.parametrize(
+    ("command", "word"), [("rev-list", "history"), ("describe", "history"), ("fsck", "history"), ("cat-file", "file")]
+)
+def test_a_command_without_memory_says_what_is_too_large(command: str, word: str) -> None:
+    hint = out_of_memory_error(command, "").hint
+    assert word in hint
+    assert ("Git LFS" in hint) is (word == "file")

@@ -581,7 +581,7 @@ def test_s09_a_local_git_reserves_its_memory_and_returns_it(upstream: Upstream) 
 OUT_OF_MEMORY = "error: Out of memory, malloc failed (tried to allocate 67108865 bytes)"
 
 
-@pytest.mark.parametrize(("command", "calls"), [("ls-tree", 2), ("update-ref", 1)])
+@pytest.mark.parametrize(("command", "calls"), [("ls-tree", 2), ("describe", 2), ("update-ref", 1)])
 def test_s09_a_reading_command_with_too_little_memory_is_repeated_once_with_more(
     upstream: Upstream, tmp_path: Path, command: str, calls: int
 ) -> None:
