@@ -341,6 +341,7 @@ class GitProcess:
         self._expired = False
         self._errors = bytearray()
         self._cut = False
+        self._reaping = threading.Lock()
         self._timer = threading.Timer(deadline_s, self._expire)
         self._timer.daemon = True
         self._reader = threading.Thread(target=self._collect_errors, daemon=True)
@@ -382,7 +383,7 @@ class GitProcess:
         """Read the rest of stdout and wait for the exit. Raises: `timeout`."""
         while not self.stdout.closed and self.stdout.read(_CHUNK):  # `raise_if_cut` has closed it
             pass
-        self.code = self._popen.wait()
+        self.code = self._reap()
         self._timer.cancel()
         self._reader.join(timeout=5)
         self.raise_if_stopped()
@@ -427,7 +428,7 @@ class GitProcess:
         self._kill()
         with suppress(OSError):
             self.stdout.close()
-        self._popen.wait()
+        self._reap()
         if self._reader.is_alive():
             self._reader.join(timeout=5)
 
@@ -435,9 +436,21 @@ class GitProcess:
         self._expired = True
         self._kill()
 
+    def _reap(self) -> int:
+        """Wait for the exit, kill what is left of the process group, and return the exit code. The id of a process that
+        was reaped may be given to another one, so no signal is sent after that.
+        """
+        if self._popen.returncode is None:
+            with suppress(ChildProcessError):  # SIGCHLD is ignored
+                os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
+                self._kill()
+        with self._reaping:
+            return int(self._popen.wait())
+
     def _kill(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
+        with self._reaping, suppress(ProcessLookupError, PermissionError):
+            if self._popen.returncode is None:
+                os.killpg(self._popen.pid, signal.SIGKILL)
 
     def _collect_errors(self) -> None:
         with self._forwarder or nullcontext(), suppress(OSError, ValueError):
