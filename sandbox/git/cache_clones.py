@@ -69,6 +69,8 @@ _CONFIG = """\
 [receive]
 \tdenyCurrentBranch = refuse
 """
+_UNBORN = "none"
+_HEAD = f"ref: refs/heads/{_UNBORN}\n".encode()
 _CONFIGS = {
     _SHA1: (_CONFIG % 0).encode(),
     _SHA256: f"{_CONFIG % 1}[extensions]\n\tobjectFormat = sha256\n".encode(),
@@ -141,23 +143,27 @@ def _remote_identity(remote: Remote) -> str:
 
 def write_config(path: Path, oid_length: int) -> None:
     """Write the clone's configuration atomically: other processes may be reading this clone."""
-    beside = path / "config.new"
-    if _read_config(path) != _CONFIGS[oid_length]:
-        beside.write_bytes(_CONFIGS[oid_length])
+    _write_own_file(path / "config", _CONFIGS[oid_length])
+
+
+def _write_own_file(path: Path, content: bytes) -> None:
+    beside = path.with_name(f"{path.name}.new")
+    if _read_own_file(path) != content:
+        beside.write_bytes(content)
         beside.chmod(0o644)
-        beside.replace(path / "config")
+        beside.replace(path)
 
 
 def _find_oid_length(path: Path, last: _FetchRecord | None) -> int:
     """Digits of the clone's object ids: from the record of the last fetch, else from a configuration we wrote."""
     if last is not None and len(last.head.commit) in _CONFIGS:
         return len(last.head.commit)
-    return _SHA256 if _read_config(path) == _CONFIGS[_SHA256] else _SHA1
+    return _SHA256 if _read_own_file(path / "config") == _CONFIGS[_SHA256] else _SHA1
 
 
-def _read_config(path: Path) -> bytes:
+def _read_own_file(path: Path) -> bytes:
     try:
-        return (path / "config").read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         return b""
 
@@ -172,12 +178,14 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
     sources = [*((path,) if path.is_dir() else ()), *set_aside.list_unfinished(path)]
     for source in sources:
         set_aside.read_own_refs(source)
+        write_config(source, _find_oid_length(source, _read_last_fetch(source)))
+        _write_own_file(source / "HEAD", _HEAD)  # without these two git reads no clone, however complete it is
     shutil.rmtree(beside, ignore_errors=True)
     make_private(beside.parent)
     try:
         beside.mkdir(mode=0o700)  # git would use the umask
         git = Git(beside, access.git)
-        git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
+        git.run("init", "--quiet", "--bare", "--template=", f"--initial-branch={_UNBORN}", str(beside))
         write_config(beside, _SHA1)
         partial = partial or any(map(partial_clones.has_partial_mark, sources))
         if partial or transport.is_partial_source(git, access):

@@ -83,6 +83,12 @@ _RULES = (
         _DAMAGED_HINT,
     ),
     (
+        r"^fatal: (unterminated|unexpected) line in [^\n]*/packed-refs\b",
+        ErrorCode.INTERNAL,
+        "The list of refs of the cache clone is damaged",
+        "`sandbox repo clone URL` names the line, and how to repair it.",
+    ),
+    (
         r"not our ref|does not allow request for unadvertised object",
         ErrorCode.NOT_FOUND,
         "The remote does not send an object that we requested",

@@ -302,6 +302,24 @@ def test_a_full_disk_does_not_count_as_lost_objects(
     assert not set_aside.list_set_aside(damaged)
 
 
+@pytest.mark.parametrize("name", ["HEAD", "config"])
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 41], ids=["missing", "empty", "zeros"])
+def test_a_damaged_file_that_we_wrote_loses_no_branch(
+    content: bytes | None, name: str, damaged: Path, remote: Path, tmp_path: Path
+) -> None:
+    """As a power failure leaves it: git reads no such clone."""
+    (damaged / name).unlink()
+    if content is not None:
+        (damaged / name).write_bytes(content)
+    (remote / "a.txt").write_text("two\n")
+    commit(remote, "two")
+
+    cache_clones.refresh(damaged, access(remote, tmp_path), time.time())
+
+    assert resolve_ref(Git(damaged), TASK_REF)
+    assert set_aside.find_uncopied_refs(damaged) == []
+
+
 def test_a_clone_without_its_head_file_is_set_aside_too(damaged: Path, remote: Path, tmp_path: Path) -> None:
     (damaged / "HEAD").unlink()
     shutil.rmtree(damaged / "objects")

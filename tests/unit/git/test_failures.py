@@ -306,6 +306,17 @@ def test_two_words_of_a_rule_are_in_one_line_and_in_order(line: str, code: Error
 
 
 @pytest.mark.parametrize(
+    "said", ["unterminated line in /a/o'neil/packed-refs: ", "unexpected line in /a/packed-refs: x"]
+)
+def test_damaged_refs_of_a_clone_name_the_way_out(said: str) -> None:
+    """Control: those of the remote, which its own paths tell."""
+    error = classify("rev-list", 128, f"fatal: {said}")
+    assert (error.code, "`sandbox repo clone URL`" in error.hint) == (ErrorCode.INTERNAL, True)
+    remote = classify("fetch", 128, "remote: fatal: unexpected line in ./packed-refs: x")
+    assert remote.code is ErrorCode.REMOTE_BROKEN
+
+
+@pytest.mark.parametrize(
     ("command", "word"), [("rev-list", "history"), ("describe", "history"), ("fsck", "history"), ("cat-file", "file")]
 )
 def test_a_command_without_memory_says_what_is_too_large(command: str, word: str) -> None:
