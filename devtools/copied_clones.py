@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sandbox.git import cache_clones, transport
+from sandbox.git import cache_clones, set_aside, transport
 from sandbox.git.process import Git
 from sandbox.git.transport import RemoteAccess, RemoteHead
 
@@ -40,7 +40,9 @@ def copied_clones() -> Iterator[None]:
 
 def _copy_or_create(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteHead:
     git = Git(path, access.git)
-    remote = None if partial or not getattr(_copying, "is_on", False) else transport.read_local_refs(git, access)
+    is_repair = path.exists() or set_aside.list_set_aside(path)
+    is_on = getattr(_copying, "is_on", False) and not is_repair and not partial
+    remote = transport.read_local_refs(git, access) if is_on else None
     if remote is None:
         return _create(path, access, partial=partial)
     key = (access.git, remote.head, *sorted(remote.refs.items()))

@@ -6,36 +6,36 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import read_values
 from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, tree_of
-from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
+from sandbox.git.process import Git
 from sandbox.git.refs import require_ref_name, resolve_ref, resolve_ref_to_commit
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
-from sandbox.memory import TRANSFER_BUDGET
 from sandbox.private_folders import make_private
 
 if TYPE_CHECKING:
     from sandbox import durable
     from sandbox.git import partial as partial_clones
-    from sandbox.git import shallow, transport
+    from sandbox.git import set_aside, shallow, stale_locks, transport
     from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs
     from sandbox.remotes import Remote
 else:  # loaded at first use (docs/adr/0080)
     durable = LazyModule("sandbox.durable")
     partial_clones = LazyModule("sandbox.git.partial")
+    set_aside = LazyModule("sandbox.git.set_aside")
     shallow = LazyModule("sandbox.git.shallow")
+    stale_locks = LazyModule("sandbox.git.stale_locks")
     transport = LazyModule("sandbox.git.transport")
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ _ONLY_HEAD, _OTHER_HEAD = f"refs/remotes/origin/{DETACHED}", "refs/requests/HEAD
 """Where a detached HEAD is kept: in place of a default branch, or as a pull request, which no branch leads to."""
 
 _MARKER = "sandbox-fetched.json"
-_OWN_REFS = ("refs/heads/space-agent/", "refs/sandbox/")
 _CORRUPTION_CODES = {
     ErrorCode.INTERNAL,
     ErrorCode.UNSAFE_REPOSITORY,
@@ -72,6 +71,8 @@ _CONFIG = """\
 [receive]
 \tdenyCurrentBranch = refuse
 """
+_UNBORN = "none"
+_HEAD = f"ref: refs/heads/{_UNBORN}\n".encode()
 _CONFIGS = {
     _SHA1: (_CONFIG % 0).encode(),
     _SHA256: f"{_CONFIG % 1}[extensions]\n\tobjectFormat = sha256\n".encode(),
@@ -110,12 +111,14 @@ def refresh(
         return last.head
     write_config(path, _find_oid_length(path, last))
     try:
-        return _fetch_and_record(Git(path, access.git), access, only_if_changed=only_if_changed)
+        head = _fetch_and_record(Git(path, access.git), access, only_if_changed=only_if_changed)
     except SandboxError as error:
         if error.code not in _CORRUPTION_CODES or is_intact(Git(path, access.git), access.max_memory_bytes):
             raise
         _log.warning("the cache clone %s is corrupt; cloning it again", path.name)
         return replace_corrupt_clone(path, access)
+    _copy_forgotten_refs(path, access)
+    return head
 
 
 def _require_origin(path: Path, last: _FetchRecord | None, access: RemoteAccess) -> None:
@@ -142,44 +145,61 @@ def _remote_identity(remote: Remote) -> str:
 
 def write_config(path: Path, oid_length: int) -> None:
     """Write the clone's configuration atomically: other processes may be reading this clone."""
-    beside = path / "config.new"
-    if _read_config(path) != _CONFIGS[oid_length]:
-        beside.write_bytes(_CONFIGS[oid_length])
+    _write_own_file(path / "config", _CONFIGS[oid_length])
+
+
+def _write_own_file(path: Path, content: bytes) -> None:
+    beside = path.with_name(f"{path.name}.new")
+    if _read_own_file(path) != content:
+        beside.write_bytes(content)
         beside.chmod(0o644)
-        beside.replace(path / "config")
+        beside.replace(path)
 
 
 def _find_oid_length(path: Path, last: _FetchRecord | None) -> int:
     """Digits of the clone's object ids: from the record of the last fetch, else from a configuration we wrote."""
     if last is not None and len(last.head.commit) in _CONFIGS:
         return len(last.head.commit)
-    return _SHA256 if _read_config(path) == _CONFIGS[_SHA256] else _SHA1
+    return _SHA256 if _read_own_file(path / "config") == _CONFIGS[_SHA256] else _SHA1
 
 
-def _read_config(path: Path) -> bytes:
+def _read_own_file(path: Path) -> bytes:
     try:
-        return (path / "config").read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         return b""
 
 
 def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteHead:
-    """Clone into a directory beside `path`, then rename it: a killed clone does not disturb the next one."""
+    """Clone into a directory beside `path`, then rename it: a killed clone does not disturb the next one.
+
+    Refs of tasks are copied into it before: from a damaged clone at `path`, which is then set aside, and from those
+    that interrupted repairs set aside. Raises: as `refresh`; `internal` if refs of tasks cannot be read.
+    """
     beside = path.with_name(f".{path.name}.incoming")
+    sources = [*((path,) if path.is_dir() else ()), *set_aside.list_unfinished(path)]
+    for source in sources:
+        set_aside.read_own_refs(source)
+        write_config(source, _find_oid_length(source, _read_last_fetch(source)))
+        _write_own_file(source / "HEAD", _HEAD)  # without these two git reads no clone, however complete it is
     shutil.rmtree(beside, ignore_errors=True)
     make_private(beside.parent)
     try:
         beside.mkdir(mode=0o700)  # git would use the umask
         git = Git(beside, access.git)
-        git.run("init", "--quiet", "--bare", "--template=", "--initial-branch=none", str(beside))
+        git.run("init", "--quiet", "--bare", "--template=", f"--initial-branch={_UNBORN}", str(beside))
         write_config(beside, _SHA1)
+        partial = partial or any(map(partial_clones.has_partial_mark, sources))
         if partial or transport.is_partial_source(git, access):
             partial_clones.mark_partial(beside)
         head = _fetch_and_record(git, access, is_new=True)
+        failed = {source: set_aside.copy_own_refs(source, git, access) for source in sources}
         durable.make_durable(beside)
-        beside.rename(path)
+        replaced = set_aside.put_in_place(path, beside)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+    for source, names in failed.items():
+        set_aside.note_copied(replaced if source == path else source, names)
     return head
 
 
@@ -195,50 +215,17 @@ def is_intact(git: Git, memory_bytes: int = 0) -> bool:
 
 
 def replace_corrupt_clone(path: Path, access: RemoteAccess) -> RemoteHead:
-    """Rename a corrupt clone, clone again, and copy the refs of tasks that are still complete.
+    """Clone again, with the refs of tasks that are still complete, in the place of a corrupt clone.
 
-    The corrupt clone is kept beside the new one, for inspection.
+    The corrupt clone is kept beside the new one, for inspection. Until the new one is complete it stays in its place.
     """
-    partial = partial_clones.is_partial(Git(path, access.git))
-    aside = path.with_name(f".{path.name}.corrupt-{time.time_ns()}")
-    path.rename(aside)
-    try:
-        head = _create_clone(path, access, partial=partial)
-    except BaseException:
-        aside.rename(path)
-        raise
-    old, new = Git(aside, access.git), Git(path, access.git)
-    refs = _list_own_refs(old)
-    for commit in _list_fork_points(old, list(refs.values())) if partial else ():
-        if peel(new, commit, "commit"):
-            partial_clones.fetch_missing_blobs(new, access, tree_of(new, commit))
-    _copy_refs(old, new, list(refs))
-    return head
+    return _create_clone(path, access, partial=False)
 
 
-def _list_own_refs(git: Git) -> dict[str, str]:
-    listed = git.attempt("for-each-ref", "--format=%(refname) %(objectname)", *_OWN_REFS)
-    return {name: oid for name, _, oid in (line.partition(" ") for line in listed.stdout.decode().splitlines())}
-
-
-def _list_fork_points(git: Git, tips: Sequence[str]) -> list[str]:
-    """Commits of the remote that tasks are based on, and the tips: a task needs the files of both."""
-    grown = git.attempt("rev-list", "--boundary", *tips, "--not", "--remotes=origin") if tips else None
-    lines = grown.stdout.decode().splitlines() if grown else []
-    return list({line.removeprefix("-"): None for line in (*tips, *lines)})
-
-
-def _copy_refs(old: Git, new: Git, names: Sequence[str]) -> None:
-    limits = ResourceLimits(transport.MAX_FETCH_BYTES, transport.MAX_MEMORY_BYTES)
-    for name in names:
-        with TRANSFER_BUDGET.reserve(limits.memory_bytes, LOCAL_DEADLINE_S):
-            moved = new.attempt(
-                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
-                *(("--update-shallow",) if shallow.is_shallow(old.git_dir) else ()), "--",
-                f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file", limits=limits),
-            )  # fmt: skip
-        if moved.code != 0:
-            _log.error("%s could not be copied to the new clone: its objects are lost", name)
+def _copy_forgotten_refs(path: Path, access: RemoteAccess) -> None:
+    """Finish repairs that were interrupted before all refs of tasks were copied. Raises: as `_create_clone`."""
+    for aside in set_aside.list_unfinished(path):
+        set_aside.note_copied(aside, set_aside.copy_own_refs(aside, Git(path, access.git), access))
 
 
 def _fetch_and_record(
@@ -354,7 +341,9 @@ def _read_last_fetch(path: Path) -> _FetchRecord | None:
 def _pack_refs(git: Git) -> None:
     """A fetch writes a file for each ref. Packing 20,000 refs makes one file of 1 MB out of 80 MB."""
     if sum(1 for _ in islice((git.git_dir / "refs").rglob("*"), _LOOSE_REFS)) == _LOOSE_REFS:
-        git.with_memory(LARGE).run("pack-refs", "--all", "--prune", deadline_s=600)
+        large = git.with_memory(LARGE)
+        pack = partial(large.run, "pack-refs", "--all", "--prune", deadline_s=600)
+        stale_locks.run_despite_stale_locks(git.git_dir, pack)
 
 
 def _find_branch_at(git: Git, commit: str) -> str:

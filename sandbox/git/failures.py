@@ -25,6 +25,15 @@ _FETCH_MEMORY_HINT = (
     "The remote advertises too many refs, or sends too many objects, or too large ones. For a repository that you "
     "trust, raise `remotes.max_fetch_memory_bytes` in config.toml."
 )
+_WALKS = {"describe", "fsck", "merge-base", "rev-list"}  # what they hold is commits, not contents of files
+_LONG_HISTORY_HINT = (
+    "The history of the repository has too many commits or objects. If you trust it, a fetch and the check of a clone "
+    "may use more memory: `remotes.max_fetch_memory_bytes` in config.toml."
+)
+_LARGE_FILE_HINT = (
+    "The repository stores a file, or one that it is a difference of, that is too large to read. Such files belong "
+    "outside git's objects, for example in Git LFS."
+)
 _DAMAGED = "The remote's repository is damaged"
 _DAMAGED_HINT = "Trying again does not help. Its operator must repair it; `git fsck` there names the broken objects."
 
@@ -72,6 +81,12 @@ _RULES = (
         ErrorCode.REMOTE_BROKEN,
         _DAMAGED,
         _DAMAGED_HINT,
+    ),
+    (
+        r"^fatal: (unterminated|unexpected) line in [^\n]*/packed-refs\b",
+        ErrorCode.INTERNAL,
+        "The list of refs of the cache clone is damaged",
+        "`sandbox repo clone URL` names the line, and how to repair it.",
     ),
     (
         r"not our ref|does not allow request for unadvertised object",
@@ -156,6 +171,12 @@ _RULES = (
         "A name is too long, or is a directory of another name.",
     ),
     (
+        r"^(fatal|error): [^\n]*unable to create '[^\n]*': file exists",
+        ErrorCode.CONFLICT,
+        "A file of the repository is locked: another git process changes it, or was killed while it did",
+        "Repeat the command. `sandbox gc` removes the lock that a killed process left, when it is a minute old.",
+    ),
+    (
         r"fsck|invalid path|bad tree|broken link|^(?>.*?index-pack).*(failed|abort)",
         ErrorCode.UNSAFE_REPOSITORY,
         "The remote sent objects that git refuses as unsafe",
@@ -231,8 +252,7 @@ def out_of_memory_error(command: str, details: str) -> OutOfMemory:
         ErrorCode.QUOTA_EXCEEDED,
         f"git {command} needs more memory than it may use",
         details=details,
-        hint="The repository stores a file, or one that it is a difference of, that is too large to read. Such files "
-        "belong outside git's objects, for example in Git LFS.",
+        hint=_LONG_HISTORY_HINT if command in _WALKS else _LARGE_FILE_HINT,
     )
 
 

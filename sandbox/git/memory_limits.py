@@ -32,7 +32,7 @@ _SEARCH = GitMemory(128 * _MIB, 192 * _MIB)  # eight stacks of 8 MiB count for t
 _HISTORY = GitMemory(TRANSFER_BYTES, TRANSFER_BYTES)  # 100 B for each object of the history; a fetch takes 169 B
 
 _REPEATABLE = frozenset(
-    {"cat-file", "diff-tree", "for-each-ref", "ls-tree", "merge-base", "rev-list", "rev-parse", "show-ref"}
+    {"cat-file", "describe", "diff-tree", "for-each-ref", "ls-tree", "merge-base", "rev-list", "rev-parse", "show-ref"}
 )
 
 

@@ -23,7 +23,8 @@ from sandbox.policy.paths import show_path
 from sandbox.text import one_line
 
 _OID = lazy_pattern(r"^([0-9a-f]{40}|[0-9a-f]{64})$")
-_COMMITTER = lazy_pattern(rb"^committer [^\n]*> (\d{1,11}) [+-]\d{4}$", re.MULTILINE)
+# As git reads it: behind the last `>`, also without a space, and with any time zone (docs/adr/0192).
+_COMMITTER = lazy_pattern(rb"^committer [^\n]*>(?: ?(\d{1,11}) )?[^>\n]*$", re.MULTILINE)
 _RECORD_BYTES = 16 * 1024  # the path of a file that exists has at most 4,095 bytes
 _CACHED_PATH_BYTES = MAX_LISTED * 256
 EMPTY_TREES = {
@@ -215,12 +216,15 @@ def commit_time(git: Git, commit: str) -> int:
 
 
 def stated_time(git: Git, commit: str) -> int:
-    """The time that a commit's committer states, in seconds since 1970; it may lie ahead. Raises: `not_found`."""
+    """The time that a commit's committer states, in seconds since 1970; it may lie ahead. 0 for a text that is no time.
+
+    Raises: `not_found`.
+    """
     result = git.attempt("cat-file", "commit", commit) if is_object_id(commit) else None
     found = _COMMITTER.search(result.stdout.partition(b"\n\n")[0]) if result and result.code == 0 else None
     if found is None:
         raise missing_object_error(f"Commit {commit[:12]} is not in the cache clone")
-    return int(found[1])
+    return int(found[1] or 0)
 
 
 def is_ancestor(git: Git, before: str, after: str) -> bool:

@@ -78,6 +78,8 @@ _ENVIRONMENT = {
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_PROTOCOL_FROM_USER": "0",
 }
+# Mistakes of old programs, in histories of well-known projects, that lead nowhere (docs/adr/0192).
+_HARMLESS = ("badTimezone", "missingSpaceBeforeDate", "zeroPaddedFilemode")
 _HARDENING = (
     "core.hooksPath=/dev/null",
     # git 2.54 also reads hooks from the configuration, which hooksPath does not cover; these are the events of the
@@ -112,6 +114,7 @@ _HARDENING = (
     "http.lowSpeedTime=30",
     "transfer.fsckObjects=true",
     "fetch.fsckObjects=true",
+    *(f"fetch.fsck.{name}=ignore" for name in _HARMLESS),
     "transfer.bundleURI=false",
     "fetch.writeCommitGraph=false",
     "pack.windowMemory=32m",
@@ -345,6 +348,7 @@ class GitProcess:
         self._expired = False
         self._errors = bytearray()
         self._cut = False
+        self._reaping = threading.Lock()
         self._timer = threading.Timer(deadline_s, self._expire)
         self._timer.daemon = True
         self._reader = threading.Thread(target=self._collect_errors, daemon=True)
@@ -386,7 +390,7 @@ class GitProcess:
         """Read the rest of stdout and wait for the exit. Raises: `timeout`."""
         while not self.stdout.closed and self.stdout.read(_CHUNK):  # `raise_if_cut` has closed it
             pass
-        self.code = self._popen.wait()
+        self.code = self._reap()
         self._timer.cancel()
         self._reader.join(timeout=5)
         self.raise_if_stopped()
@@ -431,7 +435,7 @@ class GitProcess:
         self._kill()
         with suppress(OSError):
             self.stdout.close()
-        self._popen.wait()
+        self._reap()
         if self._reader.is_alive():
             self._reader.join(timeout=5)
 
@@ -439,9 +443,21 @@ class GitProcess:
         self._expired = True
         self._kill()
 
+    def _reap(self) -> int:
+        """Wait for the exit, kill what is left of the process group, and return the exit code. The id of a process that
+        was reaped may be given to another one, so no signal is sent after that.
+        """
+        if self._popen.returncode is None:
+            with suppress(ChildProcessError):  # SIGCHLD is ignored
+                os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
+                self._kill()
+        with self._reaping:
+            return int(self._popen.wait())
+
     def _kill(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
+        with self._reaping, suppress(ProcessLookupError, PermissionError):
+            if self._popen.returncode is None:
+                os.killpg(self._popen.pid, signal.SIGKILL)
 
     def _collect_errors(self) -> None:
         with self._forwarder or nullcontext(), suppress(OSError, ValueError):

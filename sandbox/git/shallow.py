@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.failures import OutOfMemory
+from sandbox.git.memory_limits import LARGE
 from sandbox.git.process import Git
 
 FILE = "shallow"
@@ -80,8 +82,15 @@ def _find_reachable(git: Git, commits: Sequence[str]) -> frozenset[str]:
     here = frozenset(line.split()[0] for line in out.decode().splitlines() if line.endswith(" commit"))
     if not here:
         return here
+    try:
+        return _find_in_history(git, here)
+    except OutOfMemory:
+        return _find_in_history(git.with_memory(LARGE), here)
+
+
+def _find_in_history(git: Git, commits: frozenset[str]) -> frozenset[str]:
     with git.stream("rev-list", "--all", deadline_s=900) as process:
-        reached = frozenset(oid for line in process.stdout if (oid := line.decode().rstrip()) in here)
+        reached = frozenset(oid for line in process.stdout if (oid := line.decode().rstrip()) in commits)
     if process.code != 0:
         raise SandboxError(ErrorCode.INTERNAL, "The history cannot be read", details=process.stderr[:2000])
     return reached

@@ -30,6 +30,7 @@ from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.refs import require_ref_name
 from sandbox.git.shallow import is_shallow, keep_known_history, read_boundary
 from sandbox.git.shutdown import Shutdown
+from sandbox.git.stale_locks import run_despite_stale_locks
 from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, retry_after
 from sandbox.git.unfinished_packs import remove_unfinished_packs
@@ -386,7 +387,7 @@ def _fetch(
     stdin: bytes = b"",
 ) -> str:
     """A local repository is read a second time if an object was missing: its owner's `git gc` may have moved objects
-    into a pack since we listed the files.
+    into a pack since we listed the files. The caller holds the repository's lock.
     """
 
     def fetch() -> str:
@@ -399,7 +400,7 @@ def _fetch(
                 return _fetch_readable(git, readable, (*depth, *options), refspecs, partial=partial, stdin=stdin)
 
     try:
-        return fetch()
+        return run_despite_stale_locks(git.git_dir, fetch)
     except SandboxError as error:
         if local_path_of(access.remote) is None or error.code not in _READ_AGAIN:
             raise

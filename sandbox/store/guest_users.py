@@ -15,7 +15,6 @@ lease, and the id is free when both have returned it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -29,11 +28,13 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.private_folders import make_private
 from sandbox.store.home import write_atomically
 from sandbox.store.host_ids import read_ids_of_processes, read_owners_of_processes, read_reserved_ids
+from sandbox.store.lockfile import lock_within
 
 _LAST = ".last"
 _KNOWN = ".known"
 _MOST_KNOWN = 1024  # ids after the one that is given out, of one slow look
 _LOCK = ".lock"
+_WAIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class _Turn:
 class GuestUsers:
     """The ids of a range, for one home. `folder`: of the host, shared by all homes.
 
-    Raises, each method: `internal` if the folder cannot be used.
+    Raises, each method: `internal` if the folder cannot be used, `timeout` if another controller has locked it.
     """
 
     folder: Path
@@ -202,14 +203,17 @@ class GuestUsers:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the host's ids. It is held for milliseconds, never while a guest runs."""
+        """Hold the lock of the host's ids. It is held for milliseconds, never while a guest runs; a controller that was
+        stopped in them holds it for as long. Raises: `timeout`.
+        """
         try:
             make_private(self.folder)
             fd = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise _build_error("recorded", self.folder, error) from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            if not lock_within(fd, _WAIT_S):
+                raise _busy_error(self.folder / _LOCK)
             if all(path.name == _LOCK for path in self._entries()):  # a new folder: no id was given out
                 self._write_turn(_Turn(self.ids.start - 1, self.ids.stop - 1))
             yield
@@ -223,6 +227,15 @@ def _build_error(what: str, path: Path, error: OSError) -> SandboxError:
         f"The user ids of guests cannot be {what}",
         details=f"{path}: {error.strerror}",
         hint="Set container.users_folder to a directory that all controllers of this host share.",
+    )
+
+
+def _busy_error(lock: Path) -> SandboxError:
+    return SandboxError(
+        ErrorCode.TIMEOUT,
+        f"The user ids of guests were locked by another controller for {_WAIT_S:.0f} s",
+        details=str(lock),
+        hint="Repeat the command. If it fails again: `lslocks` names the process that holds it; resume or end it.",
     )
 
 

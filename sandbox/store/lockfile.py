@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import secrets
 else:  # loaded at first use: a listing does not write (docs/adr/0089)
     secrets = LazyModule("secrets")
+
+_POLL_S = 0.01
 
 
 def create_locked(path: Path, mode: int = 0o600) -> tuple[int, Path]:
@@ -49,6 +52,16 @@ def try_lock(path: Path) -> Iterator[bool]:
         yield _try_flock(fd) and os.fstat(fd).st_nlink > 0
     finally:
         os.close(fd)
+
+
+def lock_within(fd: int, wait_s: float) -> bool:
+    """Lock an open file, and wait while another process or thread holds the lock. False after `wait_s`."""
+    ends_at = time.monotonic() + wait_s
+    while not _try_flock(fd):
+        if time.monotonic() >= ends_at:
+            return False
+        time.sleep(_POLL_S)
+    return True
 
 
 def _try_flock(fd: int) -> bool:

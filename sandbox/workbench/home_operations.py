@@ -275,8 +275,8 @@ def _describe_state(state: ReleaseState) -> tuple[str, ...]:
 def export_receipt(
     services: Services, subject: str | RunSummary, signing_key: Path | None, *, provenance: bool
 ) -> SignedReceipt:
-    """As `signed_receipts.export_task`, `export_run` or `export_summary`, or `export_provenance`. The journal has the receipt's
-    digest and key.
+    """As `signed_receipts.export_task`, `export_run` or `export_summary`, or `export_provenance`. The journal has the
+    receipt's digest and key.
     """
     named = subject if isinstance(subject, str) else subject.repository.id
     arguments: dict[str, object] = {"subject": named} | ({"provenance": True} if provenance else {})

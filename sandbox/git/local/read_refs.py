@@ -69,20 +69,35 @@ def read_refs(git_dir: Folder, common_dir: Folder, most: int, shown: Sequence[st
 
 def read_values(common_dir: Folder, most: int, roots: Sequence[str]) -> dict[str, str]:
     """The object id of each ref below these names. Raises: as `read_refs`."""
+    named = read_texts(common_dir, most, roots)
+    texts = {name: text for name, text in named.items() if not is_bad_name(name)}
+    return {name: oid for name in texts if (oid := _resolve(name, texts))}
+
+
+def read_texts(common_dir: Folder, most: int, roots: Sequence[str]) -> dict[str, str]:
+    """What each ref below these names says, also what git would ignore: a name or a text that a ref cannot have.
+
+    Raises: as `read_refs`.
+    """
     # Loose refs first, as git does: `git pack-refs` writes the packed ones before it deletes the loose ones.
     loose = dict(pair for root in roots for pair in _walk_loose(common_dir, root, most))
     texts = dict(_read_packed(common_dir, roots, _RefBudget(most))) | loose
     _require_few(len(texts), most)
-    return {name: oid for name in texts if (oid := _resolve(name, texts))}
+    return texts
 
 
 def read_head(folder: Folder) -> str:
     """What HEAD names: a branch, or a commit. Raises: `unsafe_repository`."""
     text = (folder.read("HEAD", _LOOSE_BYTES) or b"").decode(errors="surrogateescape")
     found = _SYMBOLIC.match(text) or _LOOSE.match(text)
-    if found is None or _BAD_NAME.search(found[1]):
+    if found is None or is_bad_name(found[1]):
         raise damaged_remote_error(f"{folder.name}/HEAD")
     return found[1]
+
+
+def is_bad_name(name: str) -> bool:
+    """Whether git ignores a ref of this name."""
+    return _BAD_NAME.search(name) is not None
 
 
 def _read_packed(folder: Folder, roots: Sequence[str], budget: _RefBudget) -> Iterator[tuple[str, str]]:
@@ -92,7 +107,7 @@ def _read_packed(folder: Folder, roots: Sequence[str], budget: _RefBudget) -> It
         found = _PACKED.match(line)
         if found is None and line and not line.startswith("#") and not _PEELED.match(line):
             raise damaged_remote_error(f"{folder.name}/packed-refs, line {number}")
-        if found and found[2].startswith(wanted) and not _BAD_NAME.search(found[2]):
+        if found and found[2].startswith(wanted):
             budget.spend(found[2], found[1])
             yield found[2], found[1]
 
@@ -107,7 +122,7 @@ def _walk_loose(folder: Folder, root: str, most: int) -> Iterator[tuple[str, str
             budget.spend(place, name, text or "")
             if text is None:
                 pending.append(f"{place}/{name}")
-            elif not _BAD_NAME.search(f"{place}/{name}"):
+            else:
                 yield f"{place}/{name}", text
 
 

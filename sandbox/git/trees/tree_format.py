@@ -15,10 +15,10 @@ from sandbox.policy.paths import MAX_PATH_BYTES, is_dotgit
 
 FILE, EXECUTABLE_FILE, LINK, SUBMODULE, DIRECTORY = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
 _REGULAR = 0o100000
-_KIND = 0o170000
+_PERMISSIONS = 0o7777
 _KINDS = {_REGULAR, LINK, SUBMODULE, DIRECTORY}
 _SPECIAL = {b"", b".", b".."}
-_MODE_DIGITS = 7
+_MODE_DIGITS = 24  # old programs wrote zeros before the six (docs/adr/0192)
 
 
 class EntryBudget:
@@ -54,7 +54,7 @@ class EntryBudget:
 
 def normalize_mode(mode: int) -> int:
     """One of git's five modes. Old repositories have others, such as 100664."""
-    kind = mode & _KIND
+    kind = mode & ~_PERMISSIONS
     return kind if kind != _REGULAR else EXECUTABLE_FILE if mode & 0o100 else FILE
 
 
@@ -72,9 +72,10 @@ def parse_tree(content: bytes, oid_bytes: int, budget: EntryBudget | None = None
         while at < len(content) and count <= most:
             space = content.index(b" ", at, at + _MODE_DIGITS)
             end = content.index(b"\0", space)
-            name, mode = content[space + 1 : end], int(content[at:space], 8)
+            name, digits = content[space + 1 : end], content[at:space]
+            mode = int(digits, 8) if digits.isdigit() else 0
             at = end + 1 + oid_bytes
-            kind = mode & _KIND
+            kind = mode & ~_PERMISSIONS
             if kind not in _KINDS or is_refused_name(name):
                 raise _bad_tree_error(ascii(name))
             entries[name] = Item(DIRECTORY if kind == DIRECTORY else mode, content[end + 1 : at])

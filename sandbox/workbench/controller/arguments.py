@@ -6,7 +6,7 @@ meet, into an error with a code.
 
 pydantic's `validate_call` (strict) was measured instead and not used, because it slows the start (docs/adr/0003). CPU
 time, best of six in one run: `sandbox task list` takes 151 ms and loads no pydantic; loading it adds 68 ms. Validators
-need the classes behind the annotations: loading those of all 76 methods of that day takes 450 ms more, building validators 52 ms.
+need the classes behind the annotations: loading those of the 76 methods took 450 ms more, building validators 52 ms.
 A call costs 12 microseconds here. `validate_call` also refuses sets of ids and `True` for a number, and copies
 sequences; and its error texts would still have to be made of the annotations.
 """

@@ -16,6 +16,7 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.git.process import Git
+from sandbox.git.set_aside import find_uncopied_refs
 from sandbox.models import SLUG_PATTERN, RemoveResult, Task
 from sandbox.store.home import REPOSITORY_FOLDERS, Home
 from sandbox.store.records import (
@@ -73,7 +74,8 @@ def _find_only_copies(services: Services, repo_id: str, *, discard: bool) -> tup
     clone = services.home.clone(repo_id)
     try:
         in_clone = find_only_copies(Git(clone, services.settings.git.executable))
-        lost = (*(copy.description for copy in in_clone), *_find_uncommitted(services, repo_id))
+        uncopied = (ref.description for ref in find_uncopied_refs(clone))
+        lost = (*(copy.description for copy in in_clone), *uncopied, *_find_uncommitted(services, repo_id))
     except SandboxError:
         if not discard:
             raise

@@ -10,6 +10,7 @@ from pathlib import Path
 from sandbox.files.checkout import remove_tree
 from sandbox.files.mount_points import unmount_below
 from sandbox.git.scratch_objects import FOLDER, is_in_use
+from sandbox.git.stale_locks import list_stale_locks
 from sandbox.git.temporary_folders import find_unused_folders
 from sandbox.git.unfinished_packs import is_not_open
 from sandbox.store.home import REPOSITORY_FOLDERS
@@ -46,7 +47,6 @@ _UNFINISHED_OBJECTS = (
     "objects/pack/.tmp-*",
     "objects/[0-9a-f][0-9a-f]/tmp_*",
 )
-_GIT_LOCKS = ("*.lock", "refs/**/*.lock", "objects/**/*.lock")
 
 
 def find_temporary_files(reconciler: Reconciler) -> Iterator[Finding]:
@@ -135,14 +135,12 @@ def find_unfinished_objects(reconciler: Reconciler) -> Iterator[Finding]:
     for clone in clones:
         lock = (f"repository-{clone.name}",)
         objects = find_matching(clone, *_UNFINISHED_OBJECTS)
-        locks = find_matching(clone, *_GIT_LOCKS)
-        alone = reconciler.is_alone() if objects or locks else False
+        alone = reconciler.is_alone() if objects else False
         for path in objects:
             if is_not_open(path) and (alone or is_old(path)):
                 yield Finding("object", f"{clone.name}/{path.name}", partial(_unlink, path), locks=lock)
-        for path in locks:
-            if is_not_open(path) and is_old(path):
-                yield Finding("git lock", f"{clone.name}/{path.name}", partial(_unlink, path), locks=lock)
+        for path in list_stale_locks(clone):
+            yield Finding("git lock", f"{clone.name}/{path.name}", partial(_unlink, path), locks=lock)
 
 
 def find_scratch_objects(reconciler: Reconciler) -> Iterator[Finding]:

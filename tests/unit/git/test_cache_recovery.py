@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.git import cache_clones, transport
+from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import cache_clones, set_aside, transport
 from sandbox.git.objects import blob_id, tree_of
+from sandbox.git.partial import has_partial_mark, mark_partial
 from sandbox.git.process import Git
 from sandbox.git.refs import move_ref, resolve_ref
 from sandbox.git.transport import RemoteAccess, fetch
@@ -165,3 +171,207 @@ def test_cloning_again_through_the_workbench_repairs_and_keeps_the_task(remote: 
 
         assert workbench.read_file(task.id, "a.txt").content == "one\n"
         assert cache_clones.is_intact(Git(clone))
+
+
+TASK_REF = "refs/heads/space-agent/task-x"
+
+
+@pytest.fixture
+def damaged(remote: Path, tmp_path: Path) -> Path:
+    """A clone that lost a file of the remote, and has a branch of a task that is complete."""
+    clone = tmp_path / "clone.git"
+    cache_clones.refresh(clone, access(remote, tmp_path))
+    add_work(clone, TASK_REF)
+    lose(clone, blob_id(b"one\n"))
+    return clone
+
+
+def add_work(clone: Path, ref: str) -> str:
+    made = ["commit-tree", "-m", ref, "4b825dc642cb6eb9a060e54bf8d69288fbee4904"]
+    command = ["git", f"--git-dir={clone}", *WHO, *made]
+    subprocess.run(["git", f"--git-dir={clone}", "mktree"], input=b"", check=True, capture_output=True)
+    oid = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    move_ref(Git(clone), ref, oid, "0" * 40)
+    return oid
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [
+        (cache_clones, "_fetch_and_record"),
+        (set_aside, "copy_own_refs"),
+        (set_aside, "put_in_place"),
+        (set_aside, "note_copied"),
+        (set_aside, ""),
+    ],
+    ids=["fetch", "copy", "rename", "note", "control"],
+)
+def test_an_interrupted_repair_loses_no_branch(
+    module: Any, step: str, damaged: Path, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reach = access(remote, tmp_path)
+    with monkeypatch.context() as patched:
+        if step:
+            patched.setattr(module, step, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                cache_clones.replace_corrupt_clone(damaged, reach)
+        else:
+            cache_clones.replace_corrupt_clone(damaged, reach)
+    assert resolve_ref(Git(damaged), TASK_REF)
+
+    if step != "note" and step:
+        cache_clones.replace_corrupt_clone(damaged, reach)
+    cache_clones.refresh(damaged, reach, time.time())
+
+    assert cache_clones.is_intact(Git(damaged))
+    assert resolve_ref(Git(damaged), TASK_REF)
+    assert set_aside.list_unfinished(damaged) == []
+    assert set_aside.find_uncopied_refs(damaged) == []
+
+
+def run_killed(action: Callable[[], object]) -> None:
+    """Run it in a child that kills itself."""
+    pid = os.fork()
+    if pid == 0:
+        action()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
+def test_a_repair_that_was_killed_between_its_renames_is_finished_by_the_next_clone(
+    partial: bool, damaged: Path, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reach = access(remote, tmp_path)
+    rename = Path.rename
+
+    def rename_and_die(path: Path, target: Path) -> None:
+        rename(path, target)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def repair_and_die() -> None:
+        Path.rename = rename_and_die  # type: ignore[assignment, method-assign]  # of the child
+        cache_clones.replace_corrupt_clone(damaged, reach)
+
+    if partial:
+        subprocess.run(["git", "-C", str(remote), "config", "uploadpack.allowFilter", "true"], check=True)
+        mark_partial(damaged)
+    run_killed(repair_and_die)
+    assert not damaged.exists()
+    assert [ref.name for ref in set_aside.find_uncopied_refs(damaged)] == [TASK_REF]
+
+    cache_clones.refresh(damaged, reach, time.time())
+
+    assert resolve_ref(Git(damaged), TASK_REF)
+    assert has_partial_mark(damaged) is partial
+    assert set_aside.find_uncopied_refs(damaged) == []
+
+
+def test_branches_that_only_a_clone_set_aside_has_are_copied_by_the_next_fetch(
+    damaged: Path, remote: Path, tmp_path: Path
+) -> None:
+    """As an earlier version left it, which copied the refs last. A branch that was deleted since does not come back."""
+    reach = access(remote, tmp_path)
+    aside = tmp_path / ".clone.git.corrupt-12"
+    damaged.rename(aside)
+    hidden = aside.rename(tmp_path / "hidden")
+    cache_clones.refresh(damaged, reach)
+    hidden.rename(aside)
+    assert resolve_ref(Git(damaged), TASK_REF) is None
+
+    cache_clones.refresh(damaged, reach, time.time())
+
+    assert resolve_ref(Git(damaged), TASK_REF)
+    Git(damaged).run("update-ref", "-d", TASK_REF)
+    cache_clones.refresh(damaged, reach, time.time())
+    assert resolve_ref(Git(damaged), TASK_REF) is None
+
+
+def test_a_full_disk_does_not_count_as_lost_objects(
+    damaged: Path, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "MAX_FETCH_BYTES", 1)
+    with pytest.raises(SandboxError) as caught:
+        cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+    assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
+    assert resolve_ref(Git(damaged), TASK_REF)
+    assert not set_aside.list_set_aside(damaged)
+
+
+@pytest.mark.parametrize("name", ["HEAD", "config"])
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 41], ids=["missing", "empty", "zeros"])
+def test_a_damaged_file_that_we_wrote_loses_no_branch(
+    content: bytes | None, name: str, damaged: Path, remote: Path, tmp_path: Path
+) -> None:
+    """As a power failure leaves it: git reads no such clone."""
+    (damaged / name).unlink()
+    if content is not None:
+        (damaged / name).write_bytes(content)
+    (remote / "a.txt").write_text("two\n")
+    commit(remote, "two")
+
+    cache_clones.refresh(damaged, access(remote, tmp_path), time.time())
+
+    assert resolve_ref(Git(damaged), TASK_REF)
+    assert set_aside.find_uncopied_refs(damaged) == []
+
+
+def test_a_clone_without_its_head_file_is_set_aside_too(damaged: Path, remote: Path, tmp_path: Path) -> None:
+    (damaged / "HEAD").unlink()
+    shutil.rmtree(damaged / "objects")
+    cache_clones.refresh(damaged, access(remote, tmp_path))
+    assert [ref.name for ref in set_aside.find_uncopied_refs(damaged)] == [TASK_REF]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 20, b"garbage", b"1234"], ids=["zeros", "words", "cut"])
+def test_damaged_packed_refs_keep_the_clone_and_say_where(
+    tail: bytes, damaged: Path, remote: Path, tmp_path: Path
+) -> None:
+    Git(damaged).run("pack-refs", "--all", "--prune")
+    packed = (damaged / "packed-refs").read_bytes()
+    add_work(damaged, f"{TASK_REF}-loose")
+    (damaged / "packed-refs").write_bytes(packed + tail)
+    with pytest.raises(SandboxError) as caught:
+        cache_clones.refresh(damaged, access(remote, tmp_path), time.time())
+
+    assert caught.value.code is ErrorCode.INTERNAL
+    assert caught.value.details.endswith(f"packed-refs, line {len(packed.splitlines()) + 1}")
+    assert str(damaged) in caught.value.hint
+    assert not set_aside.list_set_aside(damaged)
+    (damaged / "packed-refs").write_bytes(packed)  # control: what the hint says
+    cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+    assert resolve_ref(Git(damaged), TASK_REF)
+    assert resolve_ref(Git(damaged), f"{TASK_REF}-loose")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 41, b"ref: refs/heads/space-agent/none\n"], ids=["empty", "zeros", "link"]
+)
+def test_a_damaged_ref_is_noted_and_the_others_are_copied(
+    content: bytes, damaged: Path, remote: Path, tmp_path: Path
+) -> None:
+    """As a power failure leaves it. git would leave it out of its lists."""
+    (damaged / f"{TASK_REF}-cut").write_bytes(content)
+
+    cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+
+    assert resolve_ref(Git(damaged), TASK_REF)
+    assert [ref.name for ref in set_aside.find_uncopied_refs(damaged)] == [f"{TASK_REF}-cut"]
+    assert len(set_aside.list_set_aside(damaged)) == 1
+
+
+def test_a_packed_name_that_no_ref_has_is_noted(damaged: Path, remote: Path, tmp_path: Path) -> None:
+    Git(damaged).run("pack-refs", "--all", "--prune")
+    packed = damaged / "packed-refs"
+    packed.write_bytes(packed.read_bytes().replace(b"/task-x\n", b"/task\0x\n"))
+
+    cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+
+    (uncopied,) = set_aside.find_uncopied_refs(damaged)
+    assert uncopied.description.startswith(
+        "refs/heads/space-agent/task\N{REPLACEMENT CHARACTER}x in .clone.git.corrupt-"
+    )

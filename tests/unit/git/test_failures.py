@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from devtools.host_speed import slowness
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.failures import classify, is_transient, memory_error, scrub
+from sandbox.git.failures import classify, is_transient, memory_error, out_of_memory_error, scrub
 
 DATA = Path(__file__).parents[2] / "data" / "git-stderr"
 SAMPLES = {
@@ -46,7 +46,7 @@ SAMPLES = {
     "internal-bad-object": ErrorCode.INTERNAL,
     "internal-bad-revision": ErrorCode.INTERNAL,
     "internal-broken-config": ErrorCode.INTERNAL,
-    "internal-lock": ErrorCode.INTERNAL,
+    "lock-exists": ErrorCode.CONFLICT,
     "internal-no-git-dir": ErrorCode.INTERNAL,
     "internal-unknown-option": ErrorCode.INTERNAL,
     "internal-usage": ErrorCode.INTERNAL,
@@ -114,7 +114,7 @@ def test_unknown_words_are_internal_never_a_guess(text: str) -> None:
         ("http-401", False),
         ("fetch-dotgit", False),
         ("damaged-*", False),
-        ("internal-lock", False),
+        ("lock-exists", False),
     ],
 )
 def test_only_a_failing_network_is_worth_another_try(sample: str, transient: bool) -> None:
@@ -167,6 +167,8 @@ def test_details_are_bounded() -> None:
         ("error: Server does not allow request for unadvertised object 343f9d66", ErrorCode.NOT_FOUND),
         ("error: cannot lock ref 'a': Unable to create '/x/a.lock': File name too long", ErrorCode.UNSAFE_REPOSITORY),
         ("error: cannot lock ref 'a/b': 'a' exists; cannot create 'a/b'", ErrorCode.UNSAFE_REPOSITORY),
+        ("error: cannot lock ref 'a': Unable to create '/o'neil/a.lock': File exists.", ErrorCode.CONFLICT),
+        ("remote: error: cannot lock ref 'a': Unable to create '/x/a.lock': File exists.", ErrorCode.INTERNAL),
         ("error: index-pack died of signal 9\nfatal: index-pack failed", ErrorCode.UNSAFE_REPOSITORY),
         ("remote: fatal: Out of memory, malloc failed", ErrorCode.INTERNAL),
     ],
@@ -301,3 +303,23 @@ def test_s188_a_word_that_a_server_repeats_is_read_in_linear_time(word: str) -> 
 )
 def test_two_words_of_a_rule_are_in_one_line_and_in_order(line: str, code: ErrorCode) -> None:
     assert classify("fetch", 128, f"hint: x\n{line}\nhint: y").code is code
+
+
+@pytest.mark.parametrize(
+    "said", ["unterminated line in /a/o'neil/packed-refs: ", "unexpected line in /a/packed-refs: x"]
+)
+def test_damaged_refs_of_a_clone_name_the_way_out(said: str) -> None:
+    """Control: those of the remote, which its own paths tell."""
+    error = classify("rev-list", 128, f"fatal: {said}")
+    assert (error.code, "`sandbox repo clone URL`" in error.hint) == (ErrorCode.INTERNAL, True)
+    remote = classify("fetch", 128, "remote: fatal: unexpected line in ./packed-refs: x")
+    assert remote.code is ErrorCode.REMOTE_BROKEN
+
+
+@pytest.mark.parametrize(
+    ("command", "word"), [("rev-list", "history"), ("describe", "history"), ("fsck", "history"), ("cat-file", "file")]
+)
+def test_a_command_without_memory_says_what_is_too_large(command: str, word: str) -> None:
+    hint = out_of_memory_error(command, "").hint
+    assert word in hint
+    assert ("Git LFS" in hint) is (word == "file")

@@ -207,3 +207,23 @@ class TestMergeBase:
         git = self.fetched(forge, tmp_path, "--depth=2")
         before = forge.upstream.oid("main~1")
         assert find_merge_base(git, before, forge.main) == before
+
+
+def test_a_long_history_is_walked_again_with_more_memory(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.write("f", b"one\n")
+    upstream.commit()
+    count, program = tmp_path / "count", tmp_path / "git"
+    program.write_text(
+        f"""#!/bin/sh
+case "$*" in *rev-list*)
+  echo >> {count}
+  [ $(wc -l < {count}) = 1 ] && echo 'fatal: Out of memory, malloc failed (tried to allocate 9 bytes)' >&2 && exit 128
+esac
+exec git "$@"
+"""
+    )
+    program.chmod(0o755)
+    head = upstream.oid("main")
+    with shallow.keep_known_history(Git(upstream.git_dir, str(program)), [head]):
+        assert (upstream.git_dir / "sandbox-known-history").read_text() == f"{head}\n"
+    assert count.read_text() == "\n\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store import guest_users
 from sandbox.store.guest_users import GuestUsers, subtract_ranges
 from tests.unit.conftest import refused
 
@@ -40,6 +42,19 @@ def test_each_has_its_own_also_in_another_home(make: Make) -> None:
     one, two = make("one"), make("two")
     assert [one.lease("a", synced=False), two.lease("b", synced=True), one.lease("c", synced=False)] == [*IDS][:3]
     assert [(lease.uid, lease.owner) for lease in one.list_leases()] == [(66_000, "a"), (66_002, "c")]
+
+
+def test_a_controller_that_was_stopped_with_the_lock_stops_no_other_for_good(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make().lease("a", synced=False)
+    monkeypatch.setattr(guest_users, "_WAIT_S", 0.1)
+    with (tmp_path / "users" / ".lock").open("r+") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with refused(ErrorCode.TIMEOUT) as caught:
+            make().lease("b", synced=False)
+    assert "lslocks" in caught.value.hint
+    assert make().lease("c", synced=False) == 66_001  # control: the lock is free
 
 
 def test_one_that_was_returned_comes_back_last(make: Make) -> None:
@@ -219,6 +234,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_names_the_setting(make: M
 AS_ANOTHER_USER = """
 import os, sys
 from pathlib import Path
+from sandbox.store import guest_users
 from sandbox.store.guest_users import GuestUsers
 users = GuestUsers(Path(sys.argv[1]), range(10, 20), Path("/"))
 if os.geteuid() == 0:

@@ -89,6 +89,27 @@ def test_a_repository_goes_with_all_that_is_kept_of_it(
     assert workbench.clone(str(upstream.root)).repository.id == repo_id
 
 
+@pytest.mark.parametrize("note", ["", '{"not_copied": ["refs/heads/space-agent/x"]}'], ids=["unfinished", "lost"])
+def test_work_that_only_a_clone_set_aside_has_is_not_removed_without_discard(
+    note: str, workbench: Workbench, repo_id: str, tmp_path: Path
+) -> None:
+    clone = Home(tmp_path / "home").clone(repo_id)
+    aside = clone.with_name(f".{repo_id}.corrupt-12")
+    (aside / "refs/heads/space-agent").mkdir(parents=True)
+    (aside / "refs/heads/space-agent/x").write_text(f"{'1' * 40}\n")
+    if note:
+        (aside / "sandbox-refs-copied.json").write_text(note)
+
+    with refused(ErrorCode.DIRTY_WORKSPACE) as caught:
+        workbench.remove_repository(repo_id)
+
+    assert caught.value.details == f"refs/heads/space-agent/x in {aside.name}, which a repair set aside"
+    assert aside.exists()
+    (aside / "sandbox-refs-copied.json").write_text('{"not_copied": []}')  # control
+    assert workbench.remove_repository(repo_id).lost == ()
+    assert not aside.exists()
+
+
 def test_neighbours_with_names_alike_stay(workbench: Workbench, repo_id: str, tmp_path: Path) -> None:
     clones = Home(tmp_path / "home").repositories / "clones"
     names = [f"{repo_id}2", f"{repo_id}.corrupt-1", f".{repo_id}.corrupt-1.incoming", f".{repo_id}-x.incoming"]
