@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from pydantic import Field
 
@@ -125,6 +125,14 @@ def save_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
         _log.warning("the verdict of '%s' is not cached: %s", run.check_id, error)
 
 
+def forget_verdict(home: Home, binding: Binding) -> None:
+    """Delete the cached verdict. If the home cannot be written it stays, with a warning."""
+    try:
+        home.verdict(binding.key).unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("the verdict of '%s' is not deleted: %s", binding.check.id, error)
+
+
 def is_conclusive(run: CheckRun) -> bool:
     """Whether the run is conclusive: the command ended by itself with an exit status, and no service of it had ended.
     Limits, deadlines and kills may differ on a host that is less busy. Pure.
@@ -149,7 +157,7 @@ def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
     before = _read_record(home, binding)
     if before is None or before.run.verdict is not Verdict.FAILED or was_short_of_resources(before.run):
         return False
-    return not before.first_failure or run.started_at > _ended_at(before.run)
+    return not before.first_failure or began_after(run, before.run)
 
 
 def was_short_of_resources(run: CheckRun) -> bool:
@@ -161,8 +169,9 @@ def was_short_of_resources(run: CheckRun) -> bool:
     return (bool(run.usage.forks_refused) and not run.usage.own_pids_limit) or waited_s >= _MEMORY_WAIT_S
 
 
-def _ended_at(run: CheckRun) -> datetime:
-    return run.started_at + timedelta(seconds=run.wall_time_s)
+def began_after(run: CheckRun, before: CheckRun) -> bool:
+    """Whether a run began after another one had ended. Pure."""
+    return run.started_at > before.started_at + timedelta(seconds=before.wall_time_s)
 
 
 def is_bound(run: CheckRun, binding: Binding) -> bool:

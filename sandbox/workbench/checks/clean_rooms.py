@@ -22,13 +22,14 @@ from sandbox.models import Check, CheckRun, Verdict
 from sandbox.profiles import Profile, project_of
 from sandbox.store.bindings import save_binding
 from sandbox.store.home import GIT_MASK
-from sandbox.store.verdicts import Binding, find_last_run, find_verdict, save_verdict
+from sandbox.store.verdicts import Binding, is_conclusive, save_verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit, hold_layers, prepare_setups
 from sandbox.workbench.checks.shared_cache import open_shared_cache
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
+from sandbox.workbench.checks.verdict_ways import Bindings, find_answer, forget_verdicts, has_failed
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
@@ -178,9 +179,15 @@ class _ChainRunner:
 
     def _may_read_cache(self, chain: Chain) -> bool:
         """Whether compilers of this chain may take what other rooms compiled."""
-        return not self.options.from_scratch and uses_compiler_cache(
-            self.services.settings, self.request.profile, chain
-        )
+        return not self.options.from_scratch and self._uses_cache(chain)
+
+    def _uses_cache(self, chain: Chain) -> bool:
+        return uses_compiler_cache(self.services.settings, self.request.profile, chain)
+
+    def _bind_ways(self, chain: Chain, cache_of: str) -> list[Bindings]:
+        """The bindings for each way to run the chain; from scratch is the first."""
+        setups, tree = possible_setups(self.setup, cache_of), self.source.tree
+        return [build_bindings(self.services.policies, setup, tree, chain) for setup in setups]
 
     def run_chain(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
         """The cached verdicts of a chain if each of its checks has one, else the runs of the whole chain.
@@ -200,27 +207,27 @@ class _ChainRunner:
         return known
 
     def _find_cached_runs(self, chain: Chain) -> tuple[CheckRun, ...] | None:
-        """Verdicts from scratch answer every request, those of rooms that read a compiler cache only some."""
-        cache_of = self.source.repo_id if self._may_read_cache(chain) else ""
-        for setup in possible_setups(self.setup, cache_of):
-            bound = build_bindings(self.services.policies, setup, self.source.tree, chain)
-            known = self._answer(chain, bound)
+        """Verdicts from scratch answer every request, those of rooms that read a compiler cache only some; none that
+        a later run in another way overrules.
+        """
+        ways = self._bind_ways(chain, self.source.repo_id if self._uses_cache(chain) else "")
+        for number in range(len(ways) if self._may_read_cache(chain) else 1):
+            known = self._answer(chain, ways, number)
             if known is not None:
                 return known
         return None
 
-    def _answer(self, chain: Chain, bound: dict[str, Binding]) -> tuple[CheckRun, ...] | None:
+    def _answer(self, chain: Chain, ways: Sequence[Bindings], number: int) -> tuple[CheckRun, ...] | None:
         """From this home's cache, or the shared one. A launch has files to release, which only its home has; and what
         failed once here runs again here.
         """
-        shared = open_shared_cache(self.services)
+        home, shared = self.services.home, open_shared_cache(self.services)
 
         def find(check: Check) -> CheckRun | None:
-            binding = bound[check.id]
-            known = find_verdict(self.services.home, binding)
+            known = find_answer(home, ways, number, check.id)
             if known is not None or shared is None or check.launch is not None:
                 return known
-            return None if find_last_run(self.services.home, binding) else shared.find(binding)
+            return None if has_failed(home, ways, check.id) else shared.find(ways[number][check.id])
 
         return answer_chain(chain, find, keep_going=self.options.keep_going)
 
@@ -242,6 +249,8 @@ class _ChainRunner:
                     save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
                 # the verdict's key does not cover what a failed check left in the room
                 if as_before and (self.request.keep or not all_passed(runs)):
+                    if not is_conclusive(runs[-1]):
+                        forget_verdicts(self.services.home, self._bind_ways(chain, source.repo_id), check.id)
                     save_verdict(self.services.home, bound[check.id], runs[-1])
                     if shared is not None:
                         shared.add(bound[check.id], runs[-1])
@@ -251,8 +260,11 @@ class _ChainRunner:
         return tuple(runs)
 
     def _choose_setup(self, chain: Chain) -> GuestSetup:
-        """The setup of one room, with what it does about the compiler cache."""
-        if not self._may_read_cache(chain):
+        """The setup of one room, with what it does about the compiler cache. What failed from scratch runs so again:
+        with a cache it could not pass.
+        """
+        from_scratch = self._bind_ways(chain, "")
+        if not self._may_read_cache(chain) or any(has_failed(self.services.home, from_scratch, c.id) for c in chain):
             return self.setup
         built = (self.source.repo_id, self.source.commit, self.source.tree)
         use = compiler_caching.choose_use(self.services, self.source.git, built, self.setup.image_digest)

@@ -29,7 +29,8 @@ from sandbox.store.kept_comparisons import find_comparison
 from sandbox.store.verdicts import Binding, find_last_run
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit
-from sandbox.workbench.checks.tree_bindings import Bindings, bind_launch, bind_tree
+from sandbox.workbench.checks.tree_bindings import bind_launch, bind_tree
+from sandbox.workbench.checks.verdict_ways import find_best_way
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workbench.repositories.profile_checks import load_task_profile
@@ -283,21 +284,9 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     if not profile.checks:
         return TreeVerdicts({})
     bound = bind_tree(services, profile, source)
-    ways = [_find_best_way(services, ways) for ways in bound.chains]
+    ways = [find_best_way(services.home, ways) for ways in bound.chains]
     runs = {name: run for way in ways for name, run in way.runs.items()}
     bindings = {name: binding for way in ways for name, binding in way.bindings.items()}
     launched = None if profile.launch is None else bind_launch(services, profile, source)
     candidate = None if launched is None else find_last_run(services.home, launched)
     return TreeVerdicts(runs, setups=bound.setups, bindings=bindings, keys=bound.keys, candidate=candidate)
-
-
-class _Way(NamedTuple):
-    bindings: Bindings
-    runs: Mapping[str, CheckRun | None]
-
-
-def _find_best_way(services: Services, ways: Sequence[Bindings]) -> _Way:
-    """The first way to run a chain of which each check passed, else the first that was run, with its last runs."""
-    found = [_Way(one, {name: find_last_run(services.home, each) for name, each in one.items()}) for one in ways]
-    passed = (way for way in found if all(r is not None and r.verdict is Verdict.PASSED for r in way.runs.values()))
-    return next(passed, None) or next((way for way in found if any(way.runs.values())), found[0])
