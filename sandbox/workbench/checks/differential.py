@@ -13,7 +13,7 @@ from sandbox.models import Check, CheckComparison, CheckRun, FlakyTest, Task, Tr
 from sandbox.models.comparisons import CoverageChange
 from sandbox.profiles import Profile
 from sandbox.store.home import Home
-from sandbox.store.kept_comparisons import save_comparison
+from sandbox.store.kept_comparisons import LastRuns, save_comparison
 from sandbox.store.records import find_task
 from sandbox.store.short_ids import complete_task_id
 from sandbox.workbench.checks import repetition
@@ -39,12 +39,40 @@ Compared = tuple[TreeComparison, tuple[FlakyTest, ...]]
 
 @dataclass(frozen=True)
 class VerifiedTask:
-    """A task's last commit and the runs of its checks. `profile`: with the facts of no commit."""
+    """A task's last commit and the runs of its checks. `profile`: with the facts of no commit. `all_runs`: those of all
+    rounds, in their order.
+    """
 
     task: Task
     profile: Profile
     source: TreeSource
     runs: tuple[CheckRun, ...]
+    all_runs: tuple[CheckRun, ...]
+
+
+@dataclass(frozen=True)
+class SeenRuns:
+    """The runs on a task's tree that a comparison takes into account. `own`: those that are compared, and those of
+    earlier rounds. `more`: reruns, and the runs on the other tree, which may be the same one.
+    """
+
+    own: Sequence[CheckRun]
+    more: Sequence[CheckRun]
+
+    def choose(self, last: LastRuns) -> dict[str, CheckRun | None]:
+        """Of each check the last run that was seen, from the last runs now. Another one came while the other tree was
+        checked: if it did not pass, the comparison must not count. Pure.
+        """
+        return {name: self._choose(name, run) for name, run in last.items()}
+
+    def _choose(self, check_id: str, last: CheckRun | None) -> CheckRun | None:
+        own = [run for run in self.own if run.check_id == check_id]
+        if last is not None and last.run_id in {run.run_id for run in (*own, *self.more)}:
+            return last
+        if own:
+            return own[-1]
+        is_older = last is not None and any(last.started_at < run.started_at for run in self.own)
+        return last if is_older else None  # of a check that did not run now, as one that it requires failed
 
 
 def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, options: VerifyOptions) -> Compared:
@@ -78,7 +106,9 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
         no_new_failures=not stopped and not any(check.reasons for check in checks),
     )
     if not stopped and options.shuffle is None:  # with a seed it is of other checks
-        _save(services, verified, other, comparison)
+        more = [*before.values(), *(side for sides in repeats.values() for side in sides[1:])]
+        seen = SeenRuns(verified.all_runs, tuple(side.run for side in more if side.run))
+        _save(services, verified, other, comparison, seen)
     return comparison, repetition.record(services.home, source, repeats)
 
 
@@ -141,9 +171,11 @@ def _label(watch: Watch, against: str) -> Watch:
     return dataclasses.replace(watch, announce=announce)
 
 
-def _save(services: Services, verified: VerifiedTask, other: TreeSource, comparison: TreeComparison) -> None:
+def _save(
+    services: Services, verified: VerifiedTask, other: TreeSource, comparison: TreeComparison, seen: SeenRuns
+) -> None:
     source = verified.source
     after, before = (TreeOfCommit(each.git, each.tree, each.commit, each.repo_id) for each in (source, other))
     verdicts = find_tree_verdicts(services, verified.profile, after)
     keys = bind_tree(services, verified.profile, before).keys
-    save_comparison(services.home, keys, verdicts.keys, comparison, verdicts.runs)
+    save_comparison(services.home, keys, verdicts.keys, comparison, seen.choose(verdicts.runs))

@@ -117,9 +117,9 @@ def _select(tree: RepeatedTree, check_id: str, tests: Sequence[TestResult]) -> t
 
 def run_rounds(
     services: Services, request: VerifyRequest, source: TreeSource, watch: Watch, options: VerifyOptions
-) -> Verification:
+) -> tuple[Verification, tuple[CheckRun, ...]]:
     """Run all checks `options.repeat` times. The answer has of each check the first run that did not pass, or the last.
-    A request that was stopped does not verify the tree, also if all that ran had passed.
+    A request that was stopped does not verify the tree, also if all that ran had passed. Returns also all runs.
     """
     rounds: list[tuple[CheckRun, ...]] = []
     for number in range(options.repeat):
@@ -131,19 +131,21 @@ def run_rounds(
         rounds.append(run_in_rooms(services, source, asked, watch, dataclasses.replace(options, cache=False)))
     chosen: dict[str, CheckRun] = {}
     sides: dict[str, list[CheckSide]] = {}
-    for run in (run for runs in rounds for run in runs):
+    all_runs = tuple(run for runs in rounds for run in runs)
+    for run in all_runs:
         sides.setdefault(run.check_id, []).append(load_side(services.home, run))
         if run.check_id not in chosen or chosen[run.check_id].verdict is Verdict.PASSED:
             chosen[run.check_id] = run
     passed = [runs for runs in rounds if is_verified(runs, request.checks)]
     stopped = watch.cancelled() and len(passed) < options.repeat
-    return Verification(
+    found = Verification(
         runs=tuple(chosen.values()),
         verified=len(passed) == options.repeat,
         tree=source.tree,
         flaky=record(services.home, source, sides),
         rounds_passed=len(passed) if stopped else None,
     )
+    return found, all_runs
 
 
 def shuffle_checks(checks: Sequence[Check], seed: int | None, number: int = 0) -> tuple[Check, ...]:

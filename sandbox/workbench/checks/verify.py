@@ -91,7 +91,7 @@ def verify(
         options = replace(options, keep_going=True)
     request = VerifyRequest(profile, checks, task.id)
     if options.repeat > 1 or options.shuffle is not None:
-        found = repetition.run_rounds(services, request, source, watch, options)
+        found, runs = repetition.run_rounds(services, request, source, watch, options)
     else:
         runs = run_in_rooms(services, source, request, watch, options)
         found = Verification(runs=runs, verified=is_verified(runs, checks), tree=tree)
@@ -104,7 +104,7 @@ def verify(
     )
     if options.against is None:
         return found
-    verified = differential.VerifiedTask(task, plain, source, found.runs)
+    verified = differential.VerifiedTask(task, plain, source, found.runs, runs)
     comparison, more = differential.compare_verified(services, verified, watch, options)
     update = {"comparison": comparison, "no_new_failures": comparison.no_new_failures, "flaky": (*found.flaky, *more)}
     return found.model_copy(update=update)
