@@ -942,6 +942,8 @@ class Workbench:
         self, task_id: str, watch: Watch, options: VerifyOptions, expected_tree: str | None = None
     ) -> Verification:
         with use.journaling.record_operation(self._services, task_id, "verify", {}) as done:
+            if options.shuffle is not None:
+                done.note(shuffle=str(options.shuffle))
             services = self._services.with_runtime(options.runtime)
             return done(use.verify.verify(services, task_id, watch, options, expected_tree))
 
