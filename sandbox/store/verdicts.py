@@ -4,7 +4,8 @@ A record is one file, named by the digest of its binding, which it also contains
 under another name, is ignored, and the next run writes it again (docs/adr/0021).
 
 Chance, a neighbour or a starved host can make a check fail. So the first failure of a check is stored but answers no
-request: the check runs again, and only a second failure, of a run that began after the first had ended, is cached.
+request: the check runs again, and only a second failure, of a run that began after the first had ended, is cached. A
+pass between them starts the count again.
 """
 
 from __future__ import annotations
@@ -73,11 +74,14 @@ class Binding(Model):
 
 
 class _Record(Model):
-    """`first_failure`: the check failed once, and chance may have been the reason."""
+    """`first_failure`: the check failed once, and chance may have been the reason. `passed_since`: it passed after that
+    in a run that is no evidence, so the next failure is a first one again; left out if not.
+    """
 
     binding: Binding
     run: CheckRun
     first_failure: bool
+    passed_since: bool = Field(default=False, exclude_if=lambda value: not value)
 
 
 def find_verdict(home: Home, binding: Binding) -> CheckRun | None:
@@ -125,6 +129,20 @@ def save_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
         _log.warning("the verdict of '%s' is not cached: %s", run.check_id, error)
 
 
+def doubt_failure(home: Home, binding: Binding) -> None:
+    """Note that the check passed in a run that is no evidence: no verdict is kept of it, but a failure before it counts
+    as a first one, also a confirmed one, and none after it confirms that.
+    """
+    before = _read_record(home, binding)
+    if before is None or before.run.verdict is not Verdict.FAILED:
+        return
+    doubted = before.model_copy(update={"first_failure": True, "passed_since": True})
+    try:
+        write_json(home.verdict(binding.key), doubted.model_dump(mode="json"))
+    except OSError as error:
+        _log.warning("the failure of '%s' counts as before: %s", binding.check.id, error)
+
+
 def forget_verdict(home: Home, binding: Binding) -> None:
     """Delete the cached verdict. If the home cannot be written it stays, with a warning."""
     try:
@@ -156,6 +174,8 @@ def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
         return True
     before = _read_record(home, binding)
     if before is None or before.run.verdict is not Verdict.FAILED or was_short_of_resources(before.run):
+        return False
+    if before.passed_since:
         return False
     return not before.first_failure or began_after(run, before.run)
 

@@ -22,12 +22,12 @@ from sandbox.models import Check, CheckRun, Verdict
 from sandbox.profiles import Profile, project_of
 from sandbox.store.bindings import save_binding
 from sandbox.store.home import GIT_MASK
-from sandbox.store.verdicts import Binding, is_conclusive, save_verdict
+from sandbox.store.verdicts import Binding, doubt_failure, is_conclusive, save_verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit, hold_layers, prepare_setups
-from sandbox.workbench.checks.shared_cache import open_shared_cache
+from sandbox.workbench.checks.shared_cache import SharedCache, open_shared_cache
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
 from sandbox.workbench.checks.verdict_ways import Bindings, find_answer, forget_verdicts, has_failed
 from sandbox.workbench.checks.verify_options import VerifyOptions
@@ -247,17 +247,23 @@ class _ChainRunner:
                 runs.append(self._run_and_take(check, bound[check.id], room, watch, recorder))
                 if self.request.keep:
                     save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
-                # the verdict's key does not cover what a failed check left in the room
-                if as_before and (self.request.keep or not all_passed(runs)):
-                    if not is_conclusive(runs[-1]):
-                        forget_verdicts(self.services.home, self._bind_ways(chain, source.repo_id), check.id)
-                    save_verdict(self.services.home, bound[check.id], runs[-1])
-                    if shared is not None:
-                        shared.add(bound[check.id], runs[-1])
+                if as_before:  # the verdict's key does not cover what a failed check left in the room
+                    self._save(chain, bound[check.id], runs[-1], shared)
                 return runs[-1]
 
             answer_chain(chain, answer, keep_going=self.options.keep_going)
         return tuple(runs)
+
+    def _save(self, chain: Chain, binding: Binding, run: CheckRun, shared: SharedCache | None) -> None:
+        home = self.services.home
+        if not self.request.keep and run.verdict is Verdict.PASSED:
+            doubt_failure(home, binding)
+            return
+        if not is_conclusive(run):
+            forget_verdicts(home, self._bind_ways(chain, self.source.repo_id), run.check_id)
+        save_verdict(home, binding, run)
+        if shared is not None:
+            shared.add(binding, run)
 
     def _choose_setup(self, chain: Chain) -> GuestSetup:
         """The setup of one room, with what it does about the compiler cache. What failed from scratch runs so again:

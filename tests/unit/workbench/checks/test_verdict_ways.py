@@ -46,7 +46,7 @@ class Ways:
         """The verdict, and whether it was cached. Every run of the script must be asked for."""
         self.script.extend(script)
         (run,) = self.desk.workbench.verify(self.desk.task.id, None, VerifyOptions(**options)).runs
-        assert not self.script
+        assert not self.script, "fewer runs"
         return run.verdict.value, run.cached
 
     def run(self, runner: Any, check: Any, binding: Any, *_: object) -> CheckRun:
@@ -167,3 +167,21 @@ def test_checks_of_a_chain_that_did_not_run_again_keep_their_verdict(ways: Ways)
         save_verdict(services.home, bound[0]["build"], run)
         runs = find_best_way(services.home, bound).runs.values()
         assert all(run is not None and run.verdict is P for run in runs) is passed
+
+
+@pytest.mark.parametrize(
+    ("rounds", "kept"),
+    [
+        pytest.param([P, F, P, F, P], None, id="by turns"),
+        pytest.param([F, F, P], None, id="two failures, then a pass"),
+        pytest.param([P, F, F], "failed", id="control: two failures at last"),
+        pytest.param([P, P, P], "passed", id="control: passes"),
+    ],
+)
+def test_rounds_that_fail_by_turns_confirm_no_failure_and_open_no_gate(
+    ways: Ways, rounds: list[Verdict], kept: str | None
+) -> None:
+    ways.verify(*rounds, repeat=len(rounds))
+    assert ways.verified is (kept == "passed")
+    assert ways.verify(*([] if kept else [P])) == (kept or "passed", kept is not None)
+    assert ways.verified is (kept != "failed")
