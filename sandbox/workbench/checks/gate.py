@@ -177,7 +177,7 @@ class TreeGate:
             details="\n".join(
                 [f"gate.require = {state.require!r}; tree {self.tree}", *self._explain_comparison(state)]
             ),
-            hint=_hint(self.task, state.missing, compares=accepts) if self.profile.checks else _NO_CHECKS,
+            hint=self._hint(state.missing, compares=accepts) if self.profile.checks else _NO_CHECKS,
         )
 
     @property
@@ -185,6 +185,12 @@ class TreeGate:
         """It names the branch if the task did not begin at it."""
         begun, goal = self.task.base_branch.removeprefix("refs/heads/"), self._goal[0]
         return f"sandbox task sync {self.task.id}" + ("" if begun == goal else f" --onto {goal}")
+
+    def _hint(self, missing: Sequence[str], *, compares: bool) -> str:
+        if tuple(missing) == (LAUNCH,):
+            return f"sandbox candidate {self.task.id}"
+        options = " --against base" if compares else ""
+        return describe_verification(self.services, self.task.id, self.verdicts.runs, options)
 
     def _explain_comparison(self, state: GateState) -> Iterator[str]:
         if state.accept == "passed":
@@ -231,10 +237,16 @@ MOST_ENTRIES = 500
 _NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 'none'."
 
 
-def _hint(task: Task, missing: Sequence[str], *, compares: bool) -> str:
-    if tuple(missing) == (LAUNCH,):
-        return f"sandbox candidate {task.id}"
-    return f"sandbox verify {task.id}{' --against base' if compares else ''}"
+def describe_verification(
+    services: Services, task_id: str, runs: Mapping[str, CheckRun | None], options: str = ""
+) -> str:
+    """How to get verdicts of this home, which alone open a gate. `runs`: of each check the last one here, if there is
+    one. Where a shared cache may answer `verify`, so that no check would run here, it is left out.
+    """
+    command = f"sandbox verify {task_id}{options}"
+    if not services.settings.cache.url or all(runs.values()):
+        return command
+    return f"`{command} --no-cache` runs the checks here: verdicts of the shared cache do not count."
 
 
 @dataclass(frozen=True)

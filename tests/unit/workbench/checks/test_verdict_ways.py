@@ -6,7 +6,7 @@ The verdict cache and what asks it are real; guests and rooms are left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -65,23 +65,31 @@ class Ways:
         return gate.TreeGate(self.desk.workbench._services, self.desk.task).verdicts.verified
 
 
+@contextmanager
+def open_ways(upstream: Upstream, home: Path, monkeypatch: pytest.MonkeyPatch, settings: str = "") -> Iterator[Ways]:
+    """A task of a home with these settings."""
+    (home / "profiles").mkdir(parents=True)
+    (home / "profiles" / "own.toml").write_text(PROFILE.replace("[[detect", "compiler_cache = true\n[[detect"))
+    (home / "config.toml").write_text(settings)
+    made = Ways(Desk(upstream, home))
+    use = CompilerCacheUse(Path("/"), made.desk.repo_id)
+    runner = clean_rooms._ChainRunner
+    with monkeypatch.context() as patched:
+        patched.setattr(clean_rooms, "prepare_setups", lambda *_a, **_k: {"": SETUP})
+        patched.setattr(tree_bindings, "_resolve_setups", lambda *_: {"": SETUP})
+        patched.setattr(clean_rooms, "hold_layers", lambda *_: nullcontext())
+        patched.setattr(runner, "_build_recorder", lambda *_: None)
+        patched.setattr(compiler_caching, "choose_use", lambda *_: use)
+        patched.setattr(worktrees, "clean_room", lambda *_: nullcontext())
+        patched.setattr(runner, "_run_and_take", lambda *args: made.run(*args))
+        yield made
+        made.desk.workbench.__exit__(None, None, None)
+
+
 @pytest.fixture
 def ways(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ways]:
-    (tmp_path / "home" / "profiles").mkdir(parents=True)
-    (tmp_path / "home" / "profiles" / "own.toml").write_text(
-        PROFILE.replace("[[detect", "compiler_cache = true\n[[detect")
-    )
-    made = Ways(Desk(upstream, tmp_path / "home"))
-    use = CompilerCacheUse(Path("/"), made.desk.repo_id)
-    monkeypatch.setattr(clean_rooms, "prepare_setups", lambda *_a, **_k: {"": SETUP})
-    monkeypatch.setattr(tree_bindings, "_resolve_setups", lambda *_: {"": SETUP})
-    monkeypatch.setattr(clean_rooms, "hold_layers", lambda *_: nullcontext())
-    monkeypatch.setattr(clean_rooms._ChainRunner, "_build_recorder", lambda *_: None)
-    monkeypatch.setattr(compiler_caching, "choose_use", lambda *_: use)
-    monkeypatch.setattr(worktrees, "clean_room", lambda *_: nullcontext())
-    monkeypatch.setattr(clean_rooms._ChainRunner, "_run_and_take", lambda runner, *args: made.run(runner, *args))
-    yield made
-    made.desk.workbench.__exit__(None, None, None)
+    with open_ways(upstream, tmp_path / "home", monkeypatch) as made:
+        yield made
 
 
 def test_s219_a_failure_from_scratch_ends_an_older_pass_with_the_cache(ways: Ways) -> None:
