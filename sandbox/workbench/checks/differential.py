@@ -21,7 +21,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.collected_artifacts import find_coverage
-from sandbox.workbench.checks.compared_sides import is_lost, load_side
+from sandbox.workbench.checks.compared_sides import load_side
 from sandbox.workbench.checks.gate import find_tree_verdicts
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.layers import TreeOfCommit
@@ -59,7 +59,7 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
     commit = find_other_commit(services, verified.task, source, against)
     repository, git = services.repositories.open(source.repo_id)
     other = dataclasses.replace(source, tree=fetch_whole_tree(services, repository, git, commit), commit=commit)
-    before = _load_sides(services, verified, other, _label(watch, against), options)
+    before = _run_checks(services, verified, other, _label(watch, against), options)
     after = {run.check_id: load_side(services.home, run) for run in verified.runs}
     tree = RepeatedTree(add_git_facts(verified.profile, source.git, source.commit), source, verified.task.id)
     checks, repeats = [], {}
@@ -112,23 +112,14 @@ def find_other_commit(services: Services, task: Task, source: TreeSource, agains
     return other.head_commit
 
 
-def _load_sides(
-    services: Services, verified: VerifiedTask, other: TreeSource, watch: Watch, options: VerifyOptions
-) -> dict[str, CheckSide]:
-    """The checks on the other tree. A cached verdict without its test results is not used."""
-    sides = _run_checks(services, verified, other, watch, options)
-    if any(is_lost(side) for side in sides.values()):
-        sides = _run_checks(services, verified, other, watch, dataclasses.replace(options, cache=False))
-    return sides
-
-
 def _run_checks(
     services: Services, verified: VerifiedTask, other: TreeSource, watch: Watch, options: VerifyOptions
 ) -> dict[str, CheckSide]:
     profile = add_git_facts(verified.profile, other.git, other.commit)
     policy = services.policies.container.container
     checks: Sequence[Check] = order_checks(profile, [check.id for check in profile.checks], policy)
-    runs = run_in_rooms(services, other, VerifyRequest(profile, tuple(checks), other.repo_id), watch, options)
+    request = VerifyRequest(profile, tuple(checks), other.repo_id, tests_of=[check.id for check in checks])
+    runs = run_in_rooms(services, other, request, watch, options)
     return {run.check_id: load_side(services.home, run) for run in runs}
 
 

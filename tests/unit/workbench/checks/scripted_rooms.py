@@ -1,0 +1,95 @@
+"""Clean rooms with the real caches of verdicts, in which only the guest is scripted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sandbox.models import Check, CheckRun, Report, TestOutcome, TestResult, Verdict
+from sandbox.store.home import Home
+from sandbox.store.records import save_run
+from sandbox.store.result_files import save_test_results
+from sandbox.store.verdicts import Binding
+from sandbox.workbench.checks import clean_rooms, differential
+from sandbox.workbench.checks.guest_setup import GuestSetup
+from sandbox.workbench.tasks import worktrees
+from tests.unit.receipt_samples import SIGNED_AT, made_run
+
+Tests = dict[str, TestOutcome] | None
+"""What a run says of its tests, by name. None: it reports none."""
+
+GOOD: Tests = {"a": TestOutcome.PASSED, "b": TestOutcome.PASSED}
+BAD: Tests = {"a": TestOutcome.FAILED, "b": TestOutcome.PASSED}
+
+
+def fails(tests: Tests) -> bool:
+    return TestOutcome.FAILED in (tests or {}).values()
+
+
+class ScriptedRooms:
+    """`say`: what the check reports on a tree, in its so many-th run there, from 0. `ran`: the runs, by tree."""
+
+    def __init__(self, home: Home, monkeypatch: pytest.MonkeyPatch, say: Callable[[str, Check, int], Tests]) -> None:
+        self.home, self.say = home, say
+        self.ran: dict[str, list[CheckRun]] = {}
+        self._count = 0
+        rooms = self
+        runner, setup = clean_rooms._ChainRunner, GuestSetup("sha256:1", "runc")
+
+        def run(self: Any, check: Check, _binding: Binding, *_: object) -> CheckRun:
+            return rooms._run(self.source.tree, self.request.owner, check)
+
+        monkeypatch.setattr(clean_rooms, "prepare_setups", lambda *_, **__: {"": setup})
+        monkeypatch.setattr(clean_rooms, "hold_layers", lambda *_: nullcontext())
+        monkeypatch.setattr(worktrees, "clean_room", lambda *_: nullcontext())
+        monkeypatch.setattr(runner, "_build_recorder", lambda *_: None)
+        monkeypatch.setattr(runner, "_choose_setup", lambda self, _: self.setup)
+        monkeypatch.setattr(runner, "_run_and_take", run)
+        monkeypatch.setattr(differential, "_save", lambda *_: None)  # it asks the engine
+
+    def _run(self, tree: str, owner: str, check: Check) -> CheckRun:
+        before = self.ran.setdefault(tree, [])
+        tests = self.say(tree, check, len(before))
+        report = None if tests is None else Report(tests=len(tests), failures=0, errors=0, skipped=0, failed=())
+        run = made_run(
+            check.id,
+            Verdict.FAILED if fails(tests) else Verdict.PASSED,
+            run_id=self.next_id(),
+            tree=tree,
+            started_at=SIGNED_AT + timedelta(minutes=self._count),
+            report=report,
+            arguments=check.arguments,
+        )
+        before.append(run)
+        logs = self.home.logs(owner)
+        logs.mkdir(parents=True, exist_ok=True)
+        save_run(self.home, owner, run)
+        if tests is not None:
+            results = [TestResult(test=name, outcome=outcome) for name, outcome in tests.items()]
+            save_test_results(logs, run.run_id, "junit", results, complete=True)
+        return run
+
+    def next_id(self) -> str:
+        self._count += 1
+        return f"run-{self._count:032x}"
+
+    def lose_tests(self) -> None:
+        """As `gc` removes results of tests that are old."""
+        for path in self.home.root.rglob("run-*.tests"):
+            path.unlink()
+
+    def share_passes(self, monkeypatch: pytest.MonkeyPatch, trees: Sequence[str]) -> None:
+        """A shared cache says of every check on these trees that it passed; it has no results of tests."""
+
+        def find(binding: Binding) -> CheckRun | None:
+            if binding.tree not in trees:
+                return None
+            return made_run(binding.check.id, run_id=self.next_id(), tree=binding.tree, cached=True)
+
+        shared = SimpleNamespace(find=find, add=lambda *_: None)
+        monkeypatch.setattr(clean_rooms, "open_shared_cache", lambda _: shared)
