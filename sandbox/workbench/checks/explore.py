@@ -227,7 +227,8 @@ def _verify(question: _Exploring, name: str, tree: str, watch: Watch) -> tuple[C
         return ()
     task = question.task
     source = TreeSource(task.repo_id, question.git, tree, task.head_commit, tree_of(question.git, task.base_commit))
-    request = VerifyRequest(question.profile, question.checks, task.id)
+    compared = [check.id for check in question.checks]
+    request = VerifyRequest(question.profile, question.checks, task.id, tests_of=compared)
     return run_in_rooms(question.services, source, request, _name_checks(watch, name), VerifyOptions(keep_going=True))
 
 

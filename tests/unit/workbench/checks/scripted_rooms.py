@@ -78,10 +78,17 @@ class ScriptedRooms:
         self._count += 1
         return f"run-{self._count:032x}"
 
-    def lose_tests(self) -> None:
+    def lose_tests(self, tree: str) -> None:
         """As `gc` removes results of tests that are old."""
-        for path in self.home.root.rglob("run-*.tests"):
+        for run in self.ran[tree]:
+            (path,) = self.home.root.rglob(f"{run.run_id}.tests")
             path.unlink()
+
+    def forget_verdicts(self, tree: str) -> None:
+        """As in a home in which no check ran on this tree."""
+        for path in self.home.verdict("x").parent.iterdir():
+            if tree in path.read_text():
+                path.unlink()
 
     def share_passes(self, monkeypatch: pytest.MonkeyPatch, trees: Sequence[str]) -> None:
         """A shared cache says of every check on these trees that it passed; it has no results of tests."""

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.models import Check
 from sandbox.store.home import Home
-from sandbox.workbench import VerifyOptions
+from sandbox.workbench import ExploreOptions, VerifyOptions
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.workbench.checks.scripted_rooms import GOOD, ScriptedRooms, Tests
@@ -52,7 +52,8 @@ def test_a_comparison_of_passes_has_no_missing_tests(
     else:
         desk.workbench.verify(desk.task.id, None, VerifyOptions(against="base"))
     if gone == "removed":
-        rooms.lose_tests()
+        rooms.lose_tests(base)
+        rooms.lose_tests(own)
         assert desk.workbench.verify(desk.task.id).runs[0].cached, "void: a plain verify needs no results of tests"
 
     found = desk.workbench.verify(desk.task.id, None, VerifyOptions(against="base"))
@@ -63,3 +64,27 @@ def test_a_comparison_of_passes_has_no_missing_tests(
     assert found.verified
     assert found.no_new_failures
     assert (len(rooms.ran[base]), len(rooms.ran[own])) == runs
+
+
+PATCH = b"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n"
+
+
+@pytest.mark.parametrize("gone", ["", "removed", "shared"])
+def test_a_way_that_passed_wins_also_if_its_results_of_tests_are_gone(
+    desk: Desk, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control: what has its results here is answered from the cache."""
+    rooms, options = ScriptedRooms(Home(desk.home), monkeypatch, all_pass), ExploreOptions(restore=False)
+    (before,) = desk.workbench.explore(desk.task.id, {"way": PATCH}, options=options).ways
+    assert before.tree is not None
+    if gone:
+        rooms.lose_tests(before.tree)
+    if gone == "shared":
+        rooms.forget_verdicts(before.tree)
+        rooms.share_passes(monkeypatch, [before.tree])
+
+    found = desk.workbench.explore(desk.task.id, {"way": PATCH}, options=options)
+
+    (way,) = found.ways
+    assert (way.verified, way.missing, found.winner) == (True, 0, "way")
+    assert len(rooms.ran[before.tree]) == (2 if gone else 1)
