@@ -25,7 +25,7 @@ from sandbox.workbench.checks.compared_sides import load_side
 from sandbox.workbench.checks.gate import find_tree_verdicts
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.layers import TreeOfCommit
-from sandbox.workbench.checks.repetition import RepeatedTree
+from sandbox.workbench.checks.repetition import CheckPair, RepeatedTree
 from sandbox.workbench.checks.tree_bindings import bind_tree
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
@@ -49,8 +49,9 @@ class VerifiedTask:
 
 def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, options: VerifyOptions) -> Compared:
     """Run the same checks on the tree that `options.against` names, or answer from cached verdicts, and compare. What
-    fails newly runs again, and is flaky if it passes. Returns also the flaky tests. A request that was stopped has not
-    compared all checks, so it never says `no_new_failures`, and is not kept.
+    fails newly runs again, and is flaky if it passes; so does, on the other tree, what fails on both, if that decides
+    the answer and it was not seen twice. Returns also the flaky tests. A request that was stopped has not compared all
+    checks, so it never says `no_new_failures`, and is not kept.
 
     Raises: `not_found`, `invalid_input` for what `against` names; as `run_in_rooms`.
     """
@@ -59,16 +60,28 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
     commit = find_other_commit(services, verified.task, source, against)
     repository, git = services.repositories.open(source.repo_id)
     other = dataclasses.replace(source, tree=fetch_whole_tree(services, repository, git, commit), commit=commit)
-    before = _run_checks(services, verified, other, _label(watch, against), options)
+    labelled = _label(watch, against)
+    before = _run_checks(services, verified, other, labelled, options)
     after = {run.check_id: load_side(services.home, run) for run in verified.runs}
-    tree = RepeatedTree(add_git_facts(verified.profile, source.git, source.commit), source, verified.task.id)
-    checks, repeats = [], {}
-    for check in verified.profile.checks:
-        old, new = before.get(check.id, CheckSide()), after.get(check.id, CheckSide())
-        found = compare_check(check.id, old, new)
-        repeats[check.id] = repetition.rerun_new_failures(services, tree, found, new, watch, options)
-        found = compare_check(check.id, old, new, repetition.count_reruns(repeats[check.id]))
-        checks.append(_add_coverage(services.home, found, old.run, new.run))
+    own, base = (
+        RepeatedTree(add_git_facts(verified.profile, each.git, each.commit), each, owner)
+        for each, owner in ((source, verified.task.id), (other, other.repo_id))
+    )
+    pairs = [
+        CheckPair(check.id, before.get(check.id, CheckSide()), after.get(check.id, CheckSide()))
+        for check in verified.profile.checks
+    ]
+    compared = {pair.check_id: _compare(services, own, pair, watch, options) for pair in pairs}
+    repeats = dict[str, Sequence[CheckSide]]()
+    for pair in pairs:
+        if any(one.found.reasons for one in compared.values()):
+            break  # whether the other tree failed by chance decides nothing any more
+        confirmation = repetition.confirm_failures(services, base, pair, labelled, options)
+        repeats[pair.check_id] = (pair.before, *confirmation.again)
+        if confirmation.flaky:
+            doubted = dataclasses.replace(pair, before=dataclasses.replace(pair.before, flaky=confirmation.flaky))
+            compared[pair.check_id] = _compare(services, own, doubted, watch, options)
+    checks = [one.found for one in compared.values()]
     stopped = watch.cancelled()
     comparison = TreeComparison(
         against=against,
@@ -79,7 +92,25 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
     )
     if not stopped and options.shuffle is None:  # with a seed it is of other checks
         _save(services, verified, other, comparison)
-    return comparison, repetition.record(services.home, source, repeats)
+    flaky = repetition.record(services.home, source, {name: one.sides for name, one in compared.items()})
+    return comparison, (*flaky, *repetition.record(services.home, other, repeats))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A check of both trees. `sides`: its runs on the task's tree."""
+
+    found: CheckComparison
+    sides: Sequence[CheckSide]
+
+
+def _compare(
+    services: Services, tree: RepeatedTree, pair: CheckPair, watch: Watch, options: VerifyOptions
+) -> _Compared:
+    """Compare a check; what fails newly runs again."""
+    sides = repetition.rerun_new_failures(services, tree, pair, watch, options)
+    found = compare_check(pair.check_id, pair.before, pair.after, repetition.count_reruns(sides))
+    return _Compared(_add_coverage(services.home, found, pair.before.run, pair.after.run), sides)
 
 
 def _add_coverage(

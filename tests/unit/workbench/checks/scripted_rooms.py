@@ -18,6 +18,7 @@ from sandbox.store.verdicts import Binding
 from sandbox.workbench.checks import clean_rooms, differential
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.tasks import worktrees
+from tests.unit.desk import Desk
 from tests.unit.receipt_samples import SIGNED_AT, made_run
 
 Tests = dict[str, TestOutcome] | None
@@ -29,6 +30,15 @@ BAD: Tests = {"a": TestOutcome.FAILED, "b": TestOutcome.PASSED}
 
 def fails(tests: Tests) -> bool:
     return TestOutcome.FAILED in (tests or {}).values()
+
+
+def commit_change(desk: Desk) -> tuple[str, str]:
+    """Give the task a commit of its own. Returns the trees of its base and of this commit."""
+    desk.write("f", b"one\nthree\n")
+    desk.workbench.commit(desk.task.id, "a change")
+    task = desk.workbench.task(desk.task.id)
+    base, own = (desk.git("rev-parse", f"{name}^{{tree}}").strip() for name in (task.base_commit, task.head_commit))
+    return base, own
 
 
 class ScriptedRooms:

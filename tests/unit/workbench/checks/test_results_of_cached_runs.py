@@ -11,7 +11,7 @@ from sandbox.store.home import Home
 from sandbox.workbench import ExploreOptions, VerifyOptions
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
-from tests.unit.workbench.checks.scripted_rooms import GOOD, ScriptedRooms, Tests
+from tests.unit.workbench.checks.scripted_rooms import GOOD, ScriptedRooms, Tests, commit_change
 from tests.unit.workbench.checks.test_verify import PROFILE
 
 
@@ -24,15 +24,6 @@ def desk(upstream: Upstream, tmp_path: Path) -> Desk:
 
 def all_pass(_tree: str, _check: Check, _number: int) -> Tests:
     return GOOD
-
-
-def commit_change(desk: Desk) -> tuple[str, str]:
-    """Give the task a commit of its own. Returns the trees of its base and of this commit."""
-    desk.write("f", b"one\nthree\n")
-    desk.workbench.commit(desk.task.id, "a change")
-    task = desk.workbench.task(desk.task.id)
-    base, own = (desk.git("rev-parse", f"{name}^{{tree}}").strip() for name in (task.base_commit, task.head_commit))
-    return base, own
 
 
 @pytest.mark.parametrize(
