@@ -44,6 +44,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.repositories.seen_facts import advise_owner
 from sandbox.workbench.tasks.approved_state import describe_record, require_approved_state
+from sandbox.workbench.tasks.lifecycle import find_working_tree
 from sandbox.workbench.tasks.patched_trees import PatchOfTree, patch_tree
 from sandbox.workbench.tasks.snapshots import keep_tree, restore_state, take_snapshot
 
@@ -80,6 +81,14 @@ def describe_request(request: ExploreRequest) -> dict[str, object]:
         "task_ids": list(request.task_ids),
         **asdict(request.options),
     }
+
+
+def find_trees(services: Services, task_id: str, request: ExploreRequest) -> dict[str, str]:
+    """The working states that an exploration begins from, by task.
+
+    Raises: `not_found`; `conflict` for a closed task.
+    """
+    return {name: find_working_tree(services, name) for name in (task_id, *request.task_ids)}
 
 
 @dataclass(frozen=True)
