@@ -119,7 +119,8 @@ def _find_other_runs(home: Home, owner: str, run: CheckRun) -> list[CheckSide]:
     """The newest runs of the same check on the same tree that ended by themselves and have their results."""
 
     def asks(other: CheckRun) -> tuple[object, ...]:
-        return (other.check_id, other.tree, other.image_digest, other.runtime, other.layers, other.clean_room)
+        setup = (other.image_digest, other.runtime, other.layers, other.clean_room, other.shuffle_seed)
+        return (other.check_id, other.tree, *setup)
 
     found = list[CheckSide]()
     for other in list_runs(home, owner, _MOST_RUNS):

@@ -24,12 +24,17 @@ from tests.unit.receipt_samples import SIGNED_AT, made_run
 Tests = dict[str, TestOutcome] | None
 """What a run says of its tests, by name. None: it reports none."""
 
+Say = Callable[[str, Check, int], Tests | Verdict]
+"""What the check reports on a tree, in its so many-th run there, from 0; or how it ends, without tests."""
+
 GOOD: Tests = {"a": TestOutcome.PASSED, "b": TestOutcome.PASSED}
 BAD: Tests = {"a": TestOutcome.FAILED, "b": TestOutcome.PASSED}
 
 
-def fails(tests: Tests) -> bool:
-    return TestOutcome.FAILED in (tests or {}).values()
+def judge(tests: Tests | Verdict) -> Verdict:
+    if isinstance(tests, Verdict):
+        return tests
+    return Verdict.FAILED if TestOutcome.FAILED in (tests or {}).values() else Verdict.PASSED
 
 
 def commit_change(desk: Desk) -> tuple[str, str]:
@@ -42,9 +47,9 @@ def commit_change(desk: Desk) -> tuple[str, str]:
 
 
 class ScriptedRooms:
-    """`say`: what the check reports on a tree, in its so many-th run there, from 0. `ran`: the runs, by tree."""
+    """`say`: what each run says. `ran`: the runs, by tree."""
 
-    def __init__(self, home: Home, monkeypatch: pytest.MonkeyPatch, say: Callable[[str, Check, int], Tests]) -> None:
+    def __init__(self, home: Home, monkeypatch: pytest.MonkeyPatch, say: Say) -> None:
         self.home, self.say = home, say
         self.ran: dict[str, list[CheckRun]] = {}
         self._count = 0
@@ -64,16 +69,18 @@ class ScriptedRooms:
 
     def _run(self, tree: str, owner: str, check: Check) -> CheckRun:
         before = self.ran.setdefault(tree, [])
-        tests = self.say(tree, check, len(before))
+        said = self.say(tree, check, len(before))
+        tests = None if isinstance(said, Verdict) else said
         report = None if tests is None else Report(tests=len(tests), failures=0, errors=0, skipped=0, failed=())
         run = made_run(
             check.id,
-            Verdict.FAILED if fails(tests) else Verdict.PASSED,
+            judge(said),
             run_id=self.next_id(),
             tree=tree,
             started_at=SIGNED_AT + timedelta(minutes=self._count),
             report=report,
             arguments=check.arguments,
+            shuffle_seed=check.shuffle_seed,
         )
         before.append(run)
         logs = self.home.logs(owner)
