@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -105,9 +105,14 @@ def confirm_failures(
     names, first = find_excused(pair.before, pair.after), pair.before
     if first.run is None or not names:
         return Confirmation()
-    seen, again = [first, *_find_other_runs(services.home, tree.owner, first.run)], list[CheckSide]()
+    seen, again = [first], list[CheckSide]()
     counts = repeated.add_up(seen)
-    if any(counts[name].ran < 2 for name in names):
+    for side in _find_other_runs(services.home, tree.owner, first.run):
+        if all(counts[name].ran > 1 for name in names):
+            break
+        seen.append(side)
+        counts = repeated.add_up(seen)
+    if not all(counts[name].ran > 1 for name in names):
         tests = [result for result in first.results or () if result.test in names]
         arguments = () if first.results is None or len(names) > MOST_RERUN else _select(tree, pair.check_id, tests)
         again = _run_again(services, tree, _Part(pair.check_id, arguments, 1), watch, options)
@@ -115,20 +120,18 @@ def confirm_failures(
     return Confirmation(frozenset(name for name in names if counts[name].is_flaky), tuple(again))
 
 
-def _find_other_runs(home: Home, owner: str, run: CheckRun) -> list[CheckSide]:
-    """The newest runs of the same check on the same tree that ended by themselves and have their results."""
+def _find_other_runs(home: Home, owner: str, run: CheckRun) -> Iterator[CheckSide]:
+    """Other runs of the same check on the same tree that ended by themselves and have their results, newest first."""
 
-    def asks(other: CheckRun) -> tuple[object, ...]:
+    def describe(other: CheckRun) -> tuple[object, ...]:
         setup = (other.image_digest, other.runtime, other.layers, other.clean_room, other.shuffle_seed)
         return (other.check_id, other.tree, *setup)
 
-    found = list[CheckSide]()
     for other in list_runs(home, owner, _MOST_RUNS):
-        if other.run_id != run.run_id and asks(other) == asks(run) and other.verdict in _OWN_ENDS:
+        if other.run_id != run.run_id and describe(other) == describe(run) and other.verdict in _OWN_ENDS:
             side = load_side(home, other)
-            if side.complete and len(found) < RERUNS:
-                found.append(side)
-    return found
+            if side.complete:
+                yield side
 
 
 def _run_again(
