@@ -80,7 +80,8 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
         repeats[pair.check_id] = (pair.before, *confirmation.again)
         if confirmation.flaky:
             doubted = dataclasses.replace(pair, before=dataclasses.replace(pair.before, flaky=confirmation.flaky))
-            compared[pair.check_id] = _compare(services, own, doubted, watch, options)
+            earlier = compared[pair.check_id].sides[1:]
+            compared[pair.check_id] = _compare(services, own, doubted, watch, options, earlier)
     checks = [one.found for one in compared.values()]
     stopped = watch.cancelled()
     comparison = TreeComparison(
@@ -105,10 +106,16 @@ class _Compared:
 
 
 def _compare(
-    services: Services, tree: RepeatedTree, pair: CheckPair, watch: Watch, options: VerifyOptions
+    services: Services,
+    tree: RepeatedTree,
+    pair: CheckPair,
+    watch: Watch,
+    options: VerifyOptions,
+    earlier: Sequence[CheckSide] = (),
 ) -> _Compared:
-    """Compare a check; what fails newly runs again."""
-    sides = repetition.rerun_new_failures(services, tree, pair, watch, options)
+    """Compare a check; what fails newly runs again. `earlier`: reruns of it that were made already."""
+    first, *again = repetition.rerun_new_failures(services, tree, pair, watch, options)
+    sides = [first, *earlier, *again]
     found = compare_check(pair.check_id, pair.before, pair.after, repetition.count_reruns(sides))
     return _Compared(_add_coverage(services.home, found, pair.before.run, pair.after.run), sides)
 

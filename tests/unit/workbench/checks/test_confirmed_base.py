@@ -72,6 +72,17 @@ def test_a_test_that_is_flaky_on_both_trees_is_no_new_failure(desk: Desk, monkey
     assert (found.no_new_failures, kind(found)) == (True, TestChangeKind.FLAKY)
 
 
+def test_earlier_reruns_of_the_task_still_count(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`b` fails newly and is flaky; then `a` turns out to be no excuse, and both run again, and fail."""
+    bad = TestOutcome.FAILED
+    both, a = {"a": bad, "b": bad}, {"a": bad, "b": TestOutcome.PASSED}
+    story = Story(desk, monkeypatch, [BAD, GOOD], [both, a, a, both])
+    found = story.verify()
+    assert found.comparison is not None
+    kinds = {change.test: (change.change.value, change.ran) for change in found.comparison.checks[0].changes}
+    assert kinds == {"a": ("newly_failing", 5), "b": ("flaky", 5)}
+
+
 def test_the_second_failure_of_the_check_is_no_second_failure_of_each_test(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
