@@ -97,7 +97,8 @@ def test_s113_a_verdict_of_a_compiler_cache_answers_only_where_one_is_allowed(sh
 def test_s113_what_failed_here_is_not_answered_from_elsewhere(shared: Shared) -> None:
     """Another home was lucky. Control: before it failed here, the entry is an answer."""
     services, unused = shared.cache.services, cast("Any", None)
-    runner = clean_rooms._ChainRunner(services, unused, unused, unused, VerifyOptions())
+    request = clean_rooms.VerifyRequest(unused, (), "")
+    runner = clean_rooms._ChainRunner(services, unused, request, unused, VerifyOptions())
     shared.cache.add(ASKED, RUN)
     with_cache = ASKED.model_copy(update={"compiler_cache": True})
     ways = [{"test": ASKED}, {"test": with_cache}]

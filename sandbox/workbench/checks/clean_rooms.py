@@ -7,7 +7,7 @@ run in parallel (docs/adr/0021).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 
     from sandbox.checks import execute
     from sandbox.checks.execute import Recorder
-    from sandbox.workbench.checks import compiler_caching
+    from sandbox.workbench.checks import compared_sides, compiler_caching
     from sandbox.workbench.checks import run as running
     from sandbox.workbench.tasks import worktrees
     from sandbox.workspaces.layout import WorktreePaths
 else:  # loaded when a check runs: cached verdicts need none of them (docs/adr/0089)
     futures = LazyModule("concurrent.futures")
     execute = LazyModule("sandbox.checks.execute")
+    compared_sides = LazyModule("sandbox.workbench.checks.compared_sides")
     compiler_caching = LazyModule("sandbox.workbench.checks.compiler_caching")
     running = LazyModule("sandbox.workbench.checks.run")
     worktrees = LazyModule("sandbox.workbench.tasks.worktrees")
@@ -76,7 +77,9 @@ TakeArtifacts = Callable[[Path, Binding], AbstractContextManager[KeepArtifacts]]
 class VerifyRequest:
     """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository. `take`:
     called before a launch, with its room; None: no files are taken. `keep`: whether what passes is evidence: its
-    verdict is cached, and it has receipts. A check that does not pass is cached in any case.
+    verdict is cached, and it has receipts. A check that does not pass is cached in any case. `tests_of`: ids of checks
+    with tests that the caller looks at: no cached verdict of them is an answer if its results of tests are gone, and
+    none of the shared cache, which has no results.
     """
 
     profile: Profile
@@ -84,6 +87,7 @@ class VerifyRequest:
     owner: str
     take: TakeArtifacts | None = None
     keep: bool = True
+    tests_of: Collection[str] = ()
 
     @property
     def task_id(self) -> str | None:
@@ -196,7 +200,7 @@ class _ChainRunner:
         verdict yet.
         """
         known = self._find_cached_runs(chain) if self.options.cache else None
-        if known is None:
+        if known is None or any(self._lacks_tests(run) for run in known):
             return self._run_in_room(chain, watch)
         known = tuple(run.model_copy(update={"missing_packages": self.setup.missing_packages}) for run in known)
         checks = {check.id: check for check in chain}
@@ -205,6 +209,11 @@ class _ChainRunner:
             watch.announce(check, None)
             watch.announce(check, run)
         return known
+
+    def _lacks_tests(self, run: CheckRun) -> bool:
+        """Whether its results of tests are needed, and gone."""
+        home = self.services.home
+        return run.check_id in self.request.tests_of and compared_sides.is_lost(compared_sides.load_side(home, run))
 
     def _find_cached_runs(self, chain: Chain) -> tuple[CheckRun, ...] | None:
         """Verdicts from scratch answer every request, those of rooms that read a compiler cache only some; none that
@@ -218,14 +227,15 @@ class _ChainRunner:
         return None
 
     def _answer(self, chain: Chain, ways: Sequence[Bindings], number: int) -> tuple[CheckRun, ...] | None:
-        """From this home's cache, or the shared one. A launch has files to release, which only its home has; and what
-        failed once here runs again here.
+        """From this home's cache, or the shared one. A launch has files to release, which only its home has, as it has
+        results of tests; and what failed once here runs again here.
         """
         home, shared = self.services.home, open_shared_cache(self.services)
 
         def find(check: Check) -> CheckRun | None:
             known = find_answer(home, ways, number, check.id)
-            if known is not None or shared is None or check.launch is not None:
+            only_here = check.launch is not None or check.id in self.request.tests_of
+            if known is not None or shared is None or only_here:
                 return known
             return None if has_failed(home, ways, check.id) else shared.find(ways[number][check.id])
 

@@ -89,7 +89,8 @@ def verify(
     if options.against is not None:  # a check that fails must not keep the others from being compared
         differential.find_other_commit(services, task, source, options.against)
         options = replace(options, keep_going=True)
-    request = VerifyRequest(profile, checks, task.id)
+    compared = () if options.against is None else [check.id for check in checks]
+    request = VerifyRequest(profile, checks, task.id, tests_of=compared)
     if options.repeat > 1 or options.shuffle is not None:
         found, runs = repetition.run_rounds(services, request, source, watch, options)
     else:
