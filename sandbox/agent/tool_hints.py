@@ -19,8 +19,8 @@ _LISTS = {"without"}
 
 _OPTION = re.compile(rf"(?<![\w-])--({'|'.join(_ARGUMENTS)})(?![\w-])")
 _WORDS = "|".join(sorted(_TOOLS, key=len, reverse=True))
-# Of all checks of a task, which only a person stops: the tool stops one background run.
-_QUOTED = re.compile(rf"`sandbox (?!check stop task-)({_WORDS})( (?![^`]*--discard)[^`]*)?`")
+# Left to people: to stop all checks of a task, where the tool stops one background run, and to verify without a cache.
+_QUOTED = re.compile(rf"`sandbox (?!check stop task-|verify [^`]*--no-cache)({_WORDS})( (?![^`]*--discard)[^`]*)?`")
 _GIVEN = re.compile(rf" --({'|'.join(_ARGUMENTS)})(?: ([^-\s][^\s]*))?(?!\S)")
 _ONLY_FOR_PEOPLE = re.compile(r"; `sandbox check runs[^`]*`[^`;.]*")  # no tool lists runs
 _PLAIN = re.compile(rf"(?<!`)\bsandbox ({_WORDS})(?![\w-])")

@@ -34,12 +34,14 @@ _ORDER = {kind: place for place, kind in enumerate(TestChangeKind)}
 @dataclass(frozen=True)
 class CheckSide:
     """A check on one tree. `run`: None if it did not run. `results`: None if it has none; `complete`: as in
-    `TestResults`.
+    `TestResults`. `flaky`: tests that failed in this run and passed in another one of the same tree, so that they
+    excuse no failure on the other tree; `WHOLE`: the check, if it has no results.
     """
 
     run: CheckRun | None = None
     results: Sequence[TestResult] | None = None
     complete: bool = True
+    flaky: frozenset[str] = frozenset()
 
     @property
     def verdict(self) -> Verdict | None:
@@ -67,7 +69,7 @@ def compare_check(
 ) -> CheckComparison:
     """Compare the check on the other tree, `before`, with that on this one. `reruns`: of newly failing tests."""
     by_tests = before.results is not None and after.run is not None
-    changes = list(_compare_tests(before.results or (), after.results or (), reruns)) if by_tests else []
+    changes = list(_compare_tests(before, after.results or (), reruns)) if by_tests else []
     changes.sort(key=lambda change: (_ORDER[change.change], change.test))
     counts = Counter(change.change for change in changes)
     reasons = list(_list_reasons(before, after, counts) if by_tests else _compare_verdicts(before, after))
@@ -117,12 +119,24 @@ def tally_results(results: Sequence[TestResult]) -> dict[str, Tally]:
 _NOTHING = Tally()
 
 
+def find_excused(before: CheckSide, after: CheckSide) -> set[str]:
+    """The tests that fail, and are no new failures only because the check failed on the other tree, with them. `WHOLE`
+    for a check without results there.
+    """
+    if before.verdict is not Verdict.FAILED:
+        return set()
+    if before.results is None:
+        return {WHOLE} if after.verdict is Verdict.FAILED else set()
+    old, new = tally_results(before.results), tally_results(after.results or ())
+    return {name for name, tally in new.items() if 0 < tally.bad <= old.get(name, _NOTHING).bad}
+
+
 def _compare_tests(
-    before: Sequence[TestResult], after: Sequence[TestResult], reruns: Mapping[str, Reruns]
+    before: CheckSide, after: Sequence[TestResult], reruns: Mapping[str, Reruns]
 ) -> Iterator[TestChange]:
-    old, new = tally_results(before), tally_results(after)
+    old, new = tally_results(before.results or ()), tally_results(after)
     for name in {**old, **new}:
-        kind = _classify(old.get(name, _NOTHING), new.get(name, _NOTHING))
+        kind = _classify(old.get(name, _NOTHING), new.get(name, _NOTHING), is_flaky=name in before.flaky)
         if kind is None:
             continue
         again = reruns.get(name)
@@ -140,9 +154,9 @@ def _compare_tests(
         )
 
 
-def _classify(old: Tally, new: Tally) -> TestChangeKind | None:
-    """None: passed on both, or skipped on both."""
-    if new.bad > old.bad:
+def _classify(old: Tally, new: Tally, *, is_flaky: bool) -> TestChangeKind | None:
+    """None: passed on both, or skipped on both. `is_flaky`: on the other tree it passes, too."""
+    if new.bad > (0 if is_flaky else old.bad):
         return TestChangeKind.NEWLY_FAILING
     if new.ran < old.ran and not old.is_rule:
         return TestChangeKind.MISSING
@@ -204,6 +218,8 @@ def _compare_verdicts(before: CheckSide, after: CheckSide) -> Iterator[str]:
         yield f"it ended as {after.run.verdict.value}, and did not run before"
     elif before.run.verdict is Verdict.PASSED:
         yield f"it ended as {after.run.verdict.value}, and passed before"
+    elif WHOLE in before.flaky:
+        yield f"it ended as {after.run.verdict.value}, and failed and passed before"
     else:
         if change := _compare_endings(before.run, after.run):
             yield change

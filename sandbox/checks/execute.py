@@ -348,6 +348,7 @@ class Recorder:
             failures=list_failures(reported.report),
             phases=tuple(directories.launch.phases) if directories.launch else (),
             missing_packages=self.guest.missing_packages,
+            shuffle_seed=check.shuffle_seed,
         )
         return self._explain(check, run, directories.workspace, faults, reported.failed)
 

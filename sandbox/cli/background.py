@@ -13,7 +13,7 @@ from sandbox.cli.detach import Starter, fork
 from sandbox.cli.invocation import Invocation, add_home, global_options, note
 from sandbox.cli.layer_tables import show_prepared
 from sandbox.cli.terminal import StatusLine
-from sandbox.cli.verdicts import NOT_LAUNCHED, note_uncommitted, qualify, show_candidate, show_runs
+from sandbox.cli.verdicts import NOT_LAUNCHED, note_uncommitted, show_candidate, show_runs
 from sandbox.models import BackgroundRun, Verdict
 from sandbox.text import one_line
 
@@ -54,7 +54,8 @@ def start_detached(invocation: Invocation, start: Callable[[Workbench], Backgrou
 def wait(invocation: Invocation, run_id: str, timeout: float | None) -> int:
     """Wait for a background RUN and print its result.
 
-    Exits with 0 when every check passed or the packages are there, 1 when not, 5 when it still runs after --timeout.
+    Exits with 0 when every check passed, with --against there are no new failures, or the packages are there; 1 when
+    not, 5 when it still runs after --timeout.
     """
     with invocation.workbench() as workbench:
         found = _wait_for_run(workbench, run_id, timeout, invocation.status)
@@ -78,16 +79,18 @@ def _wait_for_run(workbench: Workbench, run_id: str, timeout_s: float | None, st
 
 
 def exit_code(found: BackgroundRun) -> int:
-    """0: all checks passed; 1: one did not; `STILL_RUNNING`."""
+    """0: all checks passed, or none failed newly if that was asked; 1: otherwise; `STILL_RUNNING`."""
     if found.state == "running":
         return STILL_RUNNING
     if found.operation == "layers-build":
         return 0 if found.prepared is not None else 1
     if found.operation == "explore":
         return 0 if found.exploration is not None and found.exploration.winner else 1
-    runs = found.verification.runs if found.verification else found.runs
-    passed = found.verification.verified if found.verification else all(r.verdict is Verdict.PASSED for r in runs)
-    return 0 if passed else 1
+    if found.verification is not None:
+        from sandbox.cli.verification_view import is_accepted  # noqa: PLC0415 - lazy: commands start fast
+
+        return 0 if is_accepted(found.verification) else 1
+    return 0 if all(run.verdict is Verdict.PASSED for run in found.runs) else 1
 
 
 def show_background_run(found: BackgroundRun) -> None:
@@ -110,15 +113,13 @@ def show_background_run(found: BackgroundRun) -> None:
         note_uncommitted(found.verification.uncommitted, NOT_LAUNCHED)
         show_candidate(found.verification, found.task_id)
         return
-    show_runs(found.verification.runs if found.verification else found.runs, found.task_id)
-    if found.verification:
-        note_uncommitted(found.verification.uncommitted)
-        word = "verified" if found.verification.verified else "not verified"
-        color = "green" if found.verification.verified else "red"
-        lack = qualify(found.verification.runs)
-        click.echo(f"{click.style(word, fg=color)}{lack}: tree {found.verification.tree}")
-        if found.verification.rounds_passed is not None:
-            click.echo(f"stopped: {found.verification.rounds_passed} round(s) had passed, and more were asked for")
+    if found.verification is None:
+        show_runs(found.runs, found.task_id)
+        return
+    from sandbox.cli.verification_view import show_verification  # noqa: PLC0415 - lazy: commands start fast
+
+    note_uncommitted(found.verification.uncommitted)
+    show_verification(found.verification, found.task_id)
 
 
 def _show_prepared(found: BackgroundRun) -> None:

@@ -93,7 +93,7 @@ def _find_warning(workbench: Workbench, task_id: str) -> str:
     newest = workbench.log(task_id, limit=1)
     if not newest or newest[0].sent is None or newest[0].sent.gate.verified is not False:
         return ""
-    return add_home(f"note: this tree is not verified: a check did not pass; see `sandbox verify {task_id}`")
+    return add_home(f"note: this tree is not verified: not all checks passed; see `sandbox verify {task_id}`")
 
 
 def _show_push(result: PushResult) -> None:

@@ -9,12 +9,9 @@ import click
 
 from sandbox.cli.background import start_detached
 from sandbox.cli.clean_room_options import CleanRoomArguments, add_clean_room_options
-from sandbox.cli.comparison_view import show_comparison
-from sandbox.cli.flaky import show_flaky
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_examples
-from sandbox.cli.verdicts import note_uncommitted, qualify, show_runs
-from sandbox.models import Verification
-from sandbox.text import neutralise
+from sandbox.cli.verdicts import note_uncommitted
+from sandbox.cli.verification_view import is_accepted, show_verification
 from sandbox.workbench.checks.verify_options import MOST_ROUNDS, MOST_SEED
 
 
@@ -60,18 +57,4 @@ def verify(invocation: Invocation, /, task_id: str, rooms: CleanRoomArguments, d
     if not invocation.json:
         note_uncommitted(result.uncommitted)
     invocation.emit(result, lambda: show_verification(result, repo_id))
-    return 0 if result.verified or result.no_new_failures else 1
-
-
-def show_verification(result: Verification, repo_id: str) -> None:
-    """Print the runs, what they add up to, and what was compared."""
-    show_runs(result.runs, repo_id)  # a cached run may be of `sandbox run`
-    for line in result.differences:
-        click.echo(f"  {neutralise(line)}")
-    word = click.style("verified", fg="green", bold=True) if result.verified else click.style("not verified", fg="red")
-    click.echo(f"{word}{qualify(result.runs)}: tree {result.tree}")
-    if result.rounds_passed is not None:
-        click.echo(f"stopped: {result.rounds_passed} round(s) had passed, and more were asked for")
-    show_flaky(result.flaky)
-    if result.comparison is not None:
-        show_comparison(result.comparison)
+    return 0 if is_accepted(result) else 1

@@ -58,6 +58,8 @@ def _show(event: TaskEvent) -> None:
             click.echo(f"          {line}")
     elif event.kind is TaskEventKind.STARTED:
         click.echo(f"{at}  {check}: started ({one_line(event.run_id or '')})")
+    elif event.kind is TaskEventKind.LOST:
+        click.echo(f"{at}  {check}: ended without a verdict, as what ran it was killed or failed")
     else:
         click.echo(f"{at}  the task was closed")
 

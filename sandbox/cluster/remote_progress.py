@@ -242,3 +242,5 @@ class _Events:
                 yield self.make(TaskEventKind.OUTPUT, seen, stream=stream, text=text)
         if run is not None:
             yield self.make(TaskEventKind.FINISHED, seen, check_id=run.check_id, run=run)
+        elif seen.is_over:
+            yield self.make(TaskEventKind.LOST, seen)

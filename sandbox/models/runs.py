@@ -176,6 +176,7 @@ class CheckRun(Model):
     check that the changed files need before this one, which is not recorded.
     `missing_packages`: packages that the project asks for and the guest did not have, with the reason, a clause each.
     What passed without them may have used those of the image, or none. A run that had all has no such field.
+    `shuffle_seed`: its tests ran in the order of this seed; a run in the usual order, or an older record, has none.
     """
 
     run_id: str
@@ -214,6 +215,7 @@ class CheckRun(Model):
     phases: tuple[PhaseRun, ...] = ()
     notes: tuple[str, ...] = ()
     missing_packages: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    shuffle_seed: int | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property
     def place(self) -> Literal["task", "clean room", "fresh room"]:

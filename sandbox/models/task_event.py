@@ -19,6 +19,7 @@ class TaskEventKind(StrEnum):
     STARTED = "started"  # a check: `run_id`, `check_id`
     OUTPUT = "output"  # of a check, safe to show: `run_id`, `check_id`, `stream`, `text`
     FINISHED = "finished"  # a check, with its verdict: `run`
+    LOST = "lost"  # a check, without a verdict: what ran it was killed, or failed: `run_id`, `check_id`
     CLOSED = "closed"  # the task; the last event
 
 

@@ -191,7 +191,14 @@ def _stop_path(path: Path) -> Path:
 def read_run_names(folder: Path, task_id: str) -> dict[str, CheckId]:
     """The checks that began in requests on a task which are not over, by the ids of their runs."""
     with open_requests(folder, task_id) as requests:
-        return {run: check for request in requests for run, check in request.read_runs().items()}
+        living = [request for request in requests if not request.is_over()]
+        return {run: check for request in living for run, check in request.read_runs().items()}
+
+
+def has_request(folder: Path, task_id: str) -> bool:
+    """Whether any process runs checks of a task."""
+    with open_requests(folder, task_id) as requests:
+        return any(not request.is_over() for request in requests)
 
 
 def list_running_checks(folder: Path, task_id: str) -> tuple[CheckId, ...]:

@@ -4,7 +4,8 @@ A record is one file, named by the digest of its binding, which it also contains
 under another name, is ignored, and the next run writes it again (docs/adr/0021).
 
 Chance, a neighbour or a starved host can make a check fail. So the first failure of a check is stored but answers no
-request: the check runs again, and only a second failure, of a run that began after the first had ended, is cached.
+request: the check runs again, and only a second failure, of a run that began after the first had ended, is cached. A
+pass between them starts the count again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from pydantic import Field
 
@@ -73,11 +74,14 @@ class Binding(Model):
 
 
 class _Record(Model):
-    """`first_failure`: the check failed once, and chance may have been the reason."""
+    """`first_failure`: the check failed once, and chance may have been the reason. `passed_since`: it passed after that
+    in a run that is no evidence, so the next failure is a first one again; left out if not.
+    """
 
     binding: Binding
     run: CheckRun
     first_failure: bool
+    passed_since: bool = Field(default=False, exclude_if=lambda value: not value)
 
 
 def find_verdict(home: Home, binding: Binding) -> CheckRun | None:
@@ -125,6 +129,28 @@ def save_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
         _log.warning("the verdict of '%s' is not cached: %s", run.check_id, error)
 
 
+def doubt_failure(home: Home, binding: Binding) -> None:
+    """Note that the check passed in a run that is no evidence: no verdict is kept of it, but a failure before it counts
+    as a first one, also a confirmed one, and none after it confirms that.
+    """
+    before = _read_record(home, binding)
+    if before is None or before.run.verdict is not Verdict.FAILED:
+        return
+    doubted = before.model_copy(update={"first_failure": True, "passed_since": True})
+    try:
+        write_json(home.verdict(binding.key), doubted.model_dump(mode="json"))
+    except OSError as error:
+        _log.warning("the failure of '%s' counts as before: %s", binding.check.id, error)
+
+
+def forget_verdict(home: Home, binding: Binding) -> None:
+    """Delete the cached verdict. If the home cannot be written it stays, with a warning."""
+    try:
+        home.verdict(binding.key).unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("the verdict of '%s' is not deleted: %s", binding.check.id, error)
+
+
 def is_conclusive(run: CheckRun) -> bool:
     """Whether the run is conclusive: the command ended by itself with an exit status, and no service of it had ended.
     Limits, deadlines and kills may differ on a host that is less busy. Pure.
@@ -149,7 +175,9 @@ def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
     before = _read_record(home, binding)
     if before is None or before.run.verdict is not Verdict.FAILED or was_short_of_resources(before.run):
         return False
-    return not before.first_failure or run.started_at > _ended_at(before.run)
+    if before.passed_since:
+        return False
+    return not before.first_failure or began_after(run, before.run)
 
 
 def was_short_of_resources(run: CheckRun) -> bool:
@@ -161,8 +189,9 @@ def was_short_of_resources(run: CheckRun) -> bool:
     return (bool(run.usage.forks_refused) and not run.usage.own_pids_limit) or waited_s >= _MEMORY_WAIT_S
 
 
-def _ended_at(run: CheckRun) -> datetime:
-    return run.started_at + timedelta(seconds=run.wall_time_s)
+def began_after(run: CheckRun, before: CheckRun) -> bool:
+    """Whether a run began after another one had ended. Pure."""
+    return run.started_at > before.started_at + timedelta(seconds=before.wall_time_s)
 
 
 def is_bound(run: CheckRun, binding: Binding) -> bool:

@@ -912,17 +912,19 @@ class Workbench:
         *,
         expected_tree: str | None = None,
     ) -> BackgroundRun:
-        """As `explore`, without waiting; otherwise as `start_checks`.
+        """As `explore`, without waiting; otherwise as `start_checks`. A run that explores other states is not returned.
 
         Raises: `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `explore`.
         """
         asked = self._ask_to_explore(patches or {}, task_ids, options or ExploreOptions())
-        question = use.background.Question("explore", task_id, (), use.explore.describe_request(asked))
+        trees = use.explore.find_trees(self._services, task_id, asked)
+        wanted = {**use.explore.describe_request(asked), "trees": trees}
+        question = use.background.Question("explore", task_id, (), wanted)
         return use.background.start(
             self._services,
             question,
             watch or Watch(),
-            lambda heard, _run_id: self._explore(task_id, heard, asked, expected_tree),
+            lambda heard, _run_id: self._explore(task_id, heard, asked, expected_tree or trees[task_id]),
         )
 
     def _ask_to_explore(
@@ -942,6 +944,8 @@ class Workbench:
         self, task_id: str, watch: Watch, options: VerifyOptions, expected_tree: str | None = None
     ) -> Verification:
         with use.journaling.record_operation(self._services, task_id, "verify", {}) as done:
+            if options.shuffle is not None:
+                done.note(shuffle=str(options.shuffle))
             services = self._services.with_runtime(options.runtime)
             return done(use.verify.verify(services, task_id, watch, options, expected_tree))
 

@@ -1,4 +1,4 @@
-"""THREATS S95, S96, S147, S151: the cache of compiled files that clean rooms share. Real engine, compiler, ccache."""
+"""THREATS S95, S96, S147, S151, S219: the cache of compiled files that clean rooms share. All real."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sandbox.files.mount_points import unmount_below
 from sandbox.models import CheckRun, Verdict
 from sandbox.store.compiler_caches import CompilerCaches
 from sandbox.workbench import VerifyOptions, Workbench
+from sandbox.workbench.checks.gate import TreeGate
 from tests.unit.conftest import Upstream, initialised
 
 pytestmark = [pytest.mark.must]
@@ -178,6 +179,25 @@ def test_s96_what_was_not_compiled_from_scratch_is_said_and_never_answers_for_it
     with Workbench(workbench.home, environ=dict(os.environ), allow_file=True, settings=never) as strict:
         other, _ = built(strict, strict.verify(task.id).runs)
     assert (other.cached, other.compiler_cache) == (False, None)
+
+
+def test_s219_code_that_fails_from_scratch_stays_refused(workbench: Workbench, upstream: Upstream) -> None:
+    """It passes where a cache is mounted. Control: before it ran from scratch its pass opened the gate."""
+    built(workbench, workbench.run(str(upstream.root)).runs)
+    task = workbench.create_task(workbench.repositories()[0].id, "task")
+    edit(workbench, task.id, "Makefile", MAKEFILE.replace(b"\t./app\nclean", b"\ttest -d /sandbox-ccache\nclean"))
+    workbench.commit(task.id, "needs the cache")
+    task = workbench.task(task.id)
+
+    def is_open() -> bool | None:
+        return TreeGate(workbench._services, task).verdicts.verified
+
+    assert (workbench.verify(task.id).verified, is_open()) == (True, True), "void"
+    assert (workbench.verify(task.id).runs[0].cached, is_open()) == (True, True), "void"
+    assert workbench.verify(task.id, options=VerifyOptions(from_scratch=True)).runs[-1].verdict is Verdict.FAILED
+    assert is_open() is False
+    for cache in (True, False, True):
+        assert (workbench.verify(task.id, options=VerifyOptions(cache=cache)).verified, is_open()) == (False, False)
 
 
 def test_s151_no_repository_answers_for_another_with_what_it_compiled(

@@ -18,7 +18,7 @@ import pytest
 from sandbox.models import CheckRun, Verdict
 from sandbox.models.receipts import Receipt
 from sandbox.receipts.statement import describe_check, write_statement
-from sandbox.store.verdicts import Binding, save_verdict
+from sandbox.store.verdicts import Binding, forget_verdict, save_verdict
 from sandbox.workbench.checks import clean_rooms
 from sandbox.workbench.checks.shared_cache import ENTRY, SharedCache, open_shared_cache
 from sandbox.workbench.checks.verify_options import VerifyOptions
@@ -97,13 +97,19 @@ def test_s113_a_verdict_of_a_compiler_cache_answers_only_where_one_is_allowed(sh
 def test_s113_what_failed_here_is_not_answered_from_elsewhere(shared: Shared) -> None:
     """Another home was lucky. Control: before it failed here, the entry is an answer."""
     services, unused = shared.cache.services, cast("Any", None)
-    runner = clean_rooms._ChainRunner(services, unused, unused, unused, VerifyOptions())
+    request = clean_rooms.VerifyRequest(unused, (), "")
+    runner = clean_rooms._ChainRunner(services, unused, request, unused, VerifyOptions())
     shared.cache.add(ASKED, RUN)
-    bound = {"test": ASKED}
-    assert runner._answer((ASKED.check,), bound), "void"
+    with_cache = ASKED.model_copy(update={"compiler_cache": True})
+    ways = [{"test": ASKED}, {"test": with_cache}]
+    assert runner._answer((ASKED.check,), ways, 0), "void"
     services.home.prepare()
     save_verdict(services.home, ASKED, FAILED)
-    assert runner._answer((ASKED.check,), bound) is None, "it has to run again"
+    assert runner._answer((ASKED.check,), ways, 0) is None, "it has to run again"
+    forget_verdict(services.home, ASKED)
+    assert runner._answer((ASKED.check,), ways, 0), "void"
+    save_verdict(services.home, with_cache, FAILED.model_copy(update={"compiler_cache": "read"}))
+    assert runner._answer((ASKED.check,), ways, 0) is None, "also after a failure with a compiler cache"
 
 
 def say_passed(statement: dict[str, object]) -> None:

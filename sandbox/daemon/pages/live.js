@@ -17,6 +17,7 @@ if (live) {
   events.addEventListener("output", (event) => add(read(event).text || ""));
   events.addEventListener("started", (event) => add("--- " + (read(event).check_id || "a check") + " started\n"));
   events.addEventListener("finished", (event) => change(read(event).run.verdict));
+  events.addEventListener("lost", () => change("no verdict"));
   events.addEventListener("operation", (event) => change(read(event).operation.operation));
   events.addEventListener("left-out", (event) => change(event.data + " more operations, which are not listed here"));
   events.addEventListener("closed", () => events.close());

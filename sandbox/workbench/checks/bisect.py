@@ -24,7 +24,7 @@ from sandbox.store.home import Home
 from sandbox.text import one_line
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.commit_rooms import run_commit_check
-from sandbox.workbench.checks.compared_sides import is_lost, load_side
+from sandbox.workbench.checks.compared_sides import load_side
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
 
@@ -164,26 +164,16 @@ class _Judge:
             raise SandboxError(ErrorCode.CONFLICT, "The search was stopped", hint="Verdicts found so far are cached.")
         watch = replace(self.watch, announce=self._announce(commit), cancelled=is_cancelled)
         try:
-            runs = self._run(commit, watch, self.options)
-            if self._lacks_results(runs):
-                runs = self._run(commit, watch, replace(self.options, cache=False))
+            runs = self._run(commit, watch)
         except SandboxError as error:
             if error.code not in _NOT_OURS:
                 raise
             return JudgedCommit(**plain, outcome="unknown", reason=error.brief)
         return judge_runs(self.services.home, runs, self.question.query, plain)
 
-    def _lacks_results(self, runs: Sequence[CheckRun]) -> bool:
-        """Whether one test is asked for, and `gc` removed the results of a verdict that was known."""
-        query = self.question.query
-        return query.test is not None and any(
-            run.check_id == query.check_id and run.cached and is_lost(load_side(self.services.home, run))
-            for run in runs
-        )
-
-    def _run(self, commit: str, watch: Watch, options: VerifyOptions) -> tuple[CheckRun, ...]:
-        question, one_room = self.question, replace(options, jobs=1, keep_going=False)
-        return run_commit_check(self.services, question.repo_id, commit, question.query.check_id, watch, one_room)
+    def _run(self, commit: str, watch: Watch) -> tuple[CheckRun, ...]:
+        question, one_room = self.question, replace(self.options, jobs=1, keep_going=False)
+        return run_commit_check(self.services, question.repo_id, commit, question.query, watch, one_room)
 
     def _announce(self, commit: str) -> Callable[[Check, CheckRun | None], None]:
         def announce(check: Check, run: CheckRun | None) -> None:

@@ -7,7 +7,7 @@ run in parallel (docs/adr/0021).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +22,14 @@ from sandbox.models import Check, CheckRun, Verdict
 from sandbox.profiles import Profile, project_of
 from sandbox.store.bindings import save_binding
 from sandbox.store.home import GIT_MASK
-from sandbox.store.verdicts import Binding, find_last_run, find_verdict, save_verdict
+from sandbox.store.verdicts import Binding, doubt_failure, is_conclusive, save_verdict
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit, hold_layers, prepare_setups
-from sandbox.workbench.checks.shared_cache import open_shared_cache
+from sandbox.workbench.checks.shared_cache import SharedCache, open_shared_cache
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
+from sandbox.workbench.checks.verdict_ways import Bindings, find_answer, forget_verdicts, has_failed
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
@@ -38,13 +39,14 @@ if TYPE_CHECKING:
 
     from sandbox.checks import execute
     from sandbox.checks.execute import Recorder
-    from sandbox.workbench.checks import compiler_caching
+    from sandbox.workbench.checks import compared_sides, compiler_caching
     from sandbox.workbench.checks import run as running
     from sandbox.workbench.tasks import worktrees
     from sandbox.workspaces.layout import WorktreePaths
 else:  # loaded when a check runs: cached verdicts need none of them (docs/adr/0089)
     futures = LazyModule("concurrent.futures")
     execute = LazyModule("sandbox.checks.execute")
+    compared_sides = LazyModule("sandbox.workbench.checks.compared_sides")
     compiler_caching = LazyModule("sandbox.workbench.checks.compiler_caching")
     running = LazyModule("sandbox.workbench.checks.run")
     worktrees = LazyModule("sandbox.workbench.tasks.worktrees")
@@ -75,7 +77,9 @@ TakeArtifacts = Callable[[Path, Binding], AbstractContextManager[KeepArtifacts]]
 class VerifyRequest:
     """The checks to run on the tree, each after those it requires. `owner`: id of the task or repository. `take`:
     called before a launch, with its room; None: no files are taken. `keep`: whether what passes is evidence: its
-    verdict is cached, and it has receipts. A check that does not pass is cached in any case.
+    verdict is cached, and it has receipts. A check that does not pass is cached in any case. `tests_of`: ids of checks
+    with tests that the caller looks at: no cached verdict of them is an answer if its results of tests are gone, and
+    none of the shared cache, which has no results.
     """
 
     profile: Profile
@@ -83,6 +87,7 @@ class VerifyRequest:
     owner: str
     take: TakeArtifacts | None = None
     keep: bool = True
+    tests_of: Collection[str] = ()
 
     @property
     def task_id(self) -> str | None:
@@ -178,9 +183,15 @@ class _ChainRunner:
 
     def _may_read_cache(self, chain: Chain) -> bool:
         """Whether compilers of this chain may take what other rooms compiled."""
-        return not self.options.from_scratch and uses_compiler_cache(
-            self.services.settings, self.request.profile, chain
-        )
+        return not self.options.from_scratch and self._uses_cache(chain)
+
+    def _uses_cache(self, chain: Chain) -> bool:
+        return uses_compiler_cache(self.services.settings, self.request.profile, chain)
+
+    def _bind_ways(self, chain: Chain, cache_of: str) -> list[Bindings]:
+        """The bindings for each way to run the chain; from scratch is the first."""
+        setups, tree = possible_setups(self.setup, cache_of), self.source.tree
+        return [build_bindings(self.services.policies, setup, tree, chain) for setup in setups]
 
     def run_chain(self, chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
         """The cached verdicts of a chain if each of its checks has one, else the runs of the whole chain.
@@ -189,7 +200,7 @@ class _ChainRunner:
         verdict yet.
         """
         known = self._find_cached_runs(chain) if self.options.cache else None
-        if known is None:
+        if known is None or any(self._lacks_tests(run) for run in known):
             return self._run_in_room(chain, watch)
         known = tuple(run.model_copy(update={"missing_packages": self.setup.missing_packages}) for run in known)
         checks = {check.id: check for check in chain}
@@ -199,28 +210,34 @@ class _ChainRunner:
             watch.announce(check, run)
         return known
 
+    def _lacks_tests(self, run: CheckRun) -> bool:
+        """Whether its results of tests are needed, and gone."""
+        home = self.services.home
+        return run.check_id in self.request.tests_of and compared_sides.is_lost(compared_sides.load_side(home, run))
+
     def _find_cached_runs(self, chain: Chain) -> tuple[CheckRun, ...] | None:
-        """Verdicts from scratch answer every request, those of rooms that read a compiler cache only some."""
-        cache_of = self.source.repo_id if self._may_read_cache(chain) else ""
-        for setup in possible_setups(self.setup, cache_of):
-            bound = build_bindings(self.services.policies, setup, self.source.tree, chain)
-            known = self._answer(chain, bound)
+        """Verdicts from scratch answer every request, those of rooms that read a compiler cache only some; none that
+        a later run in another way overrules.
+        """
+        ways = self._bind_ways(chain, self.source.repo_id if self._uses_cache(chain) else "")
+        for number in range(len(ways) if self._may_read_cache(chain) else 1):
+            known = self._answer(chain, ways, number)
             if known is not None:
                 return known
         return None
 
-    def _answer(self, chain: Chain, bound: dict[str, Binding]) -> tuple[CheckRun, ...] | None:
-        """From this home's cache, or the shared one. A launch has files to release, which only its home has; and what
-        failed once here runs again here.
+    def _answer(self, chain: Chain, ways: Sequence[Bindings], number: int) -> tuple[CheckRun, ...] | None:
+        """From this home's cache, or the shared one. A launch has files to release, which only its home has, as it has
+        results of tests; and what failed once here runs again here.
         """
-        shared = open_shared_cache(self.services)
+        home, shared = self.services.home, open_shared_cache(self.services)
 
         def find(check: Check) -> CheckRun | None:
-            binding = bound[check.id]
-            known = find_verdict(self.services.home, binding)
-            if known is not None or shared is None or check.launch is not None:
+            known = find_answer(home, ways, number, check.id)
+            only_here = check.launch is not None or check.id in self.request.tests_of
+            if known is not None or shared is None or only_here:
                 return known
-            return None if find_last_run(self.services.home, binding) else shared.find(binding)
+            return None if has_failed(home, ways, check.id) else shared.find(ways[number][check.id])
 
         return answer_chain(chain, find, keep_going=self.options.keep_going)
 
@@ -240,19 +257,30 @@ class _ChainRunner:
                 runs.append(self._run_and_take(check, bound[check.id], room, watch, recorder))
                 if self.request.keep:
                     save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
-                # the verdict's key does not cover what a failed check left in the room
-                if as_before and (self.request.keep or not all_passed(runs)):
-                    save_verdict(self.services.home, bound[check.id], runs[-1])
-                    if shared is not None:
-                        shared.add(bound[check.id], runs[-1])
+                if as_before:  # the verdict's key does not cover what a failed check left in the room
+                    self._save(chain, bound[check.id], runs[-1], shared)
                 return runs[-1]
 
             answer_chain(chain, answer, keep_going=self.options.keep_going)
         return tuple(runs)
 
+    def _save(self, chain: Chain, binding: Binding, run: CheckRun, shared: SharedCache | None) -> None:
+        home = self.services.home
+        if not self.request.keep and run.verdict is Verdict.PASSED:
+            doubt_failure(home, binding)
+            return
+        if not is_conclusive(run):
+            forget_verdicts(home, self._bind_ways(chain, self.source.repo_id), run.check_id)
+        save_verdict(home, binding, run)
+        if shared is not None:
+            shared.add(binding, run)
+
     def _choose_setup(self, chain: Chain) -> GuestSetup:
-        """The setup of one room, with what it does about the compiler cache."""
-        if not self._may_read_cache(chain):
+        """The setup of one room, with what it does about the compiler cache. What failed from scratch runs so again:
+        with a cache it could not pass.
+        """
+        from_scratch = self._bind_ways(chain, "")
+        if not self._may_read_cache(chain) or any(has_failed(self.services.home, from_scratch, c.id) for c in chain):
             return self.setup
         built = (self.source.repo_id, self.source.commit, self.source.tree)
         use = compiler_caching.choose_use(self.services, self.source.git, built, self.setup.image_digest)

@@ -9,7 +9,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import cache_clones, objects
 from sandbox.git.log import list_first_parents
 from sandbox.git.process import Git
-from sandbox.models import CheckRun, CommitVerdicts, HistoryRun, RepositoryHistory
+from sandbox.models import CheckRun, CommitVerdicts, HistoryRun, RepositoryHistory, Verdict
 from sandbox.store.home import Home
 from sandbox.store.records import list_tasks
 from sandbox.store.runs import list_runs
@@ -34,19 +34,25 @@ def read_history(services: Services, repo_id: str, ref: str, limit: int) -> Repo
 
 
 def _find_newest_runs(home: Home, repo_id: str) -> dict[str, dict[str, CheckRun]]:
-    """The newest whole run of each check in a clean room, by tree."""
+    """The newest run of each check in a clean room that judges its tree, by tree; one that was stopped without such."""
     found: dict[str, dict[str, CheckRun]] = {}
     for run in _list_room_runs(home, repo_id):
         checks = found.setdefault(run.tree, {})
-        if run.check_id not in checks or checks[run.check_id].started_at < run.started_at:
+        if run.check_id not in checks or _rank(checks[run.check_id]) < _rank(run):
             checks[run.check_id] = run
     return found
 
 
+def _rank(run: CheckRun) -> tuple[bool, datetime]:
+    """What was stopped says nothing of the tree, so it replaces no verdict."""
+    return run.verdict is not Verdict.KILLED, run.started_at
+
+
 def _list_room_runs(home: Home, repo_id: str) -> Iterator[CheckRun]:
+    """Runs of whole checks as the profile has them: a part, or its tests in another order, is another question."""
     for owner in (repo_id, *(task.id for task in list_tasks(home, repo_id))):
         for run in list_runs(home, owner, _MOST_RUNS):
-            if run.clean_room and not run.arguments:
+            if run.clean_room and not run.arguments and run.shuffle_seed is None:
                 yield run
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.models import CheckRun
+from sandbox.models import BisectQuery, CheckRun
 from sandbox.profiles import Profile
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.check_order import order_checks
@@ -27,12 +27,13 @@ def load_commit_profile(services: Services, repo_id: str, commit: str) -> Profil
 
 
 def run_commit_check(
-    services: Services, repo_id: str, commit: str, check_id: str, watch: Watch, options: VerifyOptions
+    services: Services, repo_id: str, commit: str, query: BisectQuery, watch: Watch, options: VerifyOptions
 ) -> tuple[CheckRun, ...]:
-    """Run a check of a commit, after those it requires. Raises: as `order_checks` and `run_in_rooms`."""
+    """Run the check of a query on a commit, after those it requires. Raises: as `order_checks` and `run_in_rooms`."""
     profile = load_commit_profile(services, repo_id, commit)
     repository, git = services.repositories.open(repo_id)
     tree = fetch_whole_tree(services, repository, git, commit)
-    checks = order_checks(profile, [check_id], services.policies.container.container)
+    checks = order_checks(profile, [query.check_id], services.policies.container.container)
     source = TreeSource(repo_id, git, tree, commit, tree)
-    return run_in_rooms(services, source, VerifyRequest(profile, checks, repo_id), watch, options)
+    request = VerifyRequest(profile, checks, repo_id, tests_of=() if query.test is None else [query.check_id])
+    return run_in_rooms(services, source, request, watch, options)

@@ -13,7 +13,7 @@ from sandbox.models import Check, CheckComparison, CheckRun, FlakyTest, Task, Tr
 from sandbox.models.comparisons import CoverageChange
 from sandbox.profiles import Profile
 from sandbox.store.home import Home
-from sandbox.store.kept_comparisons import save_comparison
+from sandbox.store.kept_comparisons import LastRuns, save_comparison
 from sandbox.store.records import find_task
 from sandbox.store.short_ids import complete_task_id
 from sandbox.workbench.checks import repetition
@@ -21,11 +21,11 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.collected_artifacts import find_coverage
-from sandbox.workbench.checks.compared_sides import is_lost, load_side
+from sandbox.workbench.checks.compared_sides import load_side
 from sandbox.workbench.checks.gate import find_tree_verdicts
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.layers import TreeOfCommit
-from sandbox.workbench.checks.repetition import RepeatedTree
+from sandbox.workbench.checks.repetition import CheckPair, RepeatedTree
 from sandbox.workbench.checks.tree_bindings import bind_tree
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
@@ -39,18 +39,47 @@ Compared = tuple[TreeComparison, tuple[FlakyTest, ...]]
 
 @dataclass(frozen=True)
 class VerifiedTask:
-    """A task's last commit and the runs of its checks. `profile`: with the facts of no commit."""
+    """A task's last commit and the runs of its checks. `profile`: with the facts of no commit. `all_runs`: those of all
+    rounds, in their order.
+    """
 
     task: Task
     profile: Profile
     source: TreeSource
     runs: tuple[CheckRun, ...]
+    all_runs: tuple[CheckRun, ...]
+
+
+@dataclass(frozen=True)
+class SeenRuns:
+    """The runs on a task's tree that a comparison takes into account. `own`: those that are compared, and those of
+    earlier rounds. `more`: reruns, and the runs on the other tree, which may be the same one.
+    """
+
+    own: Sequence[CheckRun]
+    more: Sequence[CheckRun]
+
+    def choose(self, last: LastRuns) -> dict[str, CheckRun | None]:
+        """Of each check the last run that was seen, from the last runs now. Another one came while the other tree was
+        checked: if it did not pass, the comparison must not count. Pure.
+        """
+        return {name: self._choose(name, run) for name, run in last.items()}
+
+    def _choose(self, check_id: str, last: CheckRun | None) -> CheckRun | None:
+        own = [run for run in self.own if run.check_id == check_id]
+        if last is not None and last.run_id in {run.run_id for run in (*own, *self.more)}:
+            return last
+        if own:
+            return own[-1]
+        is_older = last is not None and any(last.started_at < run.started_at for run in self.own)
+        return last if is_older else None  # of a check that did not run now, as one that it requires failed
 
 
 def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, options: VerifyOptions) -> Compared:
     """Run the same checks on the tree that `options.against` names, or answer from cached verdicts, and compare. What
-    fails newly runs again, and is flaky if it passes. Returns also the flaky tests. A request that was stopped has not
-    compared all checks, so it never says `no_new_failures`, and is not kept.
+    fails newly runs again, and is flaky if it passes; so does, on the other tree, what fails on both, if that decides
+    the answer and it was not seen twice. Returns also the flaky tests. A request that was stopped has not compared all
+    checks, so it never says `no_new_failures`, and is not kept.
 
     Raises: `not_found`, `invalid_input` for what `against` names; as `run_in_rooms`.
     """
@@ -59,16 +88,29 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
     commit = find_other_commit(services, verified.task, source, against)
     repository, git = services.repositories.open(source.repo_id)
     other = dataclasses.replace(source, tree=fetch_whole_tree(services, repository, git, commit), commit=commit)
-    before = _load_sides(services, verified, other, _label(watch, against), options)
+    labelled = _label(watch, against)
+    before = _run_checks(services, verified, other, labelled, options)
     after = {run.check_id: load_side(services.home, run) for run in verified.runs}
-    tree = RepeatedTree(add_git_facts(verified.profile, source.git, source.commit), source, verified.task.id)
-    checks, repeats = [], {}
-    for check in verified.profile.checks:
-        old, new = before.get(check.id, CheckSide()), after.get(check.id, CheckSide())
-        found = compare_check(check.id, old, new)
-        repeats[check.id] = repetition.rerun_new_failures(services, tree, found, new, watch, options)
-        found = compare_check(check.id, old, new, repetition.count_reruns(repeats[check.id]))
-        checks.append(_add_coverage(services.home, found, old.run, new.run))
+    own, base = (
+        RepeatedTree(add_git_facts(verified.profile, each.git, each.commit), each, owner)
+        for each, owner in ((source, verified.task.id), (other, other.repo_id))
+    )
+    pairs = [
+        CheckPair(check.id, before.get(check.id, CheckSide()), after.get(check.id, CheckSide()))
+        for check in verified.profile.checks
+    ]
+    compared = {pair.check_id: _compare(services, own, pair, watch, options) for pair in pairs}
+    repeats = dict[str, Sequence[CheckSide]]()
+    for pair in pairs:
+        if any(one.found.reasons for one in compared.values()):
+            break  # whether the other tree failed by chance decides nothing any more
+        confirmation = repetition.confirm_failures(services, base, pair, labelled, options)
+        repeats[pair.check_id] = (pair.before, *confirmation.again)
+        if confirmation.flaky:
+            doubted = dataclasses.replace(pair, before=dataclasses.replace(pair.before, flaky=confirmation.flaky))
+            earlier = compared[pair.check_id].sides[1:]
+            compared[pair.check_id] = _compare(services, own, doubted, watch, options, earlier)
+    checks = [one.found for one in compared.values()]
     stopped = watch.cancelled()
     comparison = TreeComparison(
         against=against,
@@ -78,8 +120,35 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
         no_new_failures=not stopped and not any(check.reasons for check in checks),
     )
     if not stopped and options.shuffle is None:  # with a seed it is of other checks
-        _save(services, verified, other, comparison)
-    return comparison, repetition.record(services.home, source, repeats)
+        reruns = [one.sides for one in compared.values()] + list(repeats.values())
+        more = [*before.values(), *(side for sides in reruns for side in sides[1:])]
+        seen = SeenRuns(verified.all_runs, tuple(side.run for side in more if side.run))
+        _save(services, verified, other, comparison, seen)
+    flaky = repetition.record(services.home, source, {name: one.sides for name, one in compared.items()})
+    return comparison, (*flaky, *repetition.record(services.home, other, repeats))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A check of both trees. `sides`: its runs on the task's tree."""
+
+    found: CheckComparison
+    sides: Sequence[CheckSide]
+
+
+def _compare(
+    services: Services,
+    tree: RepeatedTree,
+    pair: CheckPair,
+    watch: Watch,
+    options: VerifyOptions,
+    earlier: Sequence[CheckSide] = (),
+) -> _Compared:
+    """Compare a check; what fails newly runs again. `earlier`: reruns of it that were made already."""
+    first, *again = repetition.rerun_new_failures(services, tree, pair, watch, options)
+    sides = [first, *earlier, *again]
+    found = compare_check(pair.check_id, pair.before, pair.after, repetition.count_reruns(sides))
+    return _Compared(_add_coverage(services.home, found, pair.before.run, pair.after.run), sides)
 
 
 def _add_coverage(
@@ -112,23 +181,14 @@ def find_other_commit(services: Services, task: Task, source: TreeSource, agains
     return other.head_commit
 
 
-def _load_sides(
-    services: Services, verified: VerifiedTask, other: TreeSource, watch: Watch, options: VerifyOptions
-) -> dict[str, CheckSide]:
-    """The checks on the other tree. A cached verdict without its test results is not used."""
-    sides = _run_checks(services, verified, other, watch, options)
-    if any(is_lost(side) for side in sides.values()):
-        sides = _run_checks(services, verified, other, watch, dataclasses.replace(options, cache=False))
-    return sides
-
-
 def _run_checks(
     services: Services, verified: VerifiedTask, other: TreeSource, watch: Watch, options: VerifyOptions
 ) -> dict[str, CheckSide]:
     profile = add_git_facts(verified.profile, other.git, other.commit)
     policy = services.policies.container.container
     checks: Sequence[Check] = order_checks(profile, [check.id for check in profile.checks], policy)
-    runs = run_in_rooms(services, other, VerifyRequest(profile, tuple(checks), other.repo_id), watch, options)
+    request = VerifyRequest(profile, tuple(checks), other.repo_id, tests_of=[check.id for check in checks])
+    runs = run_in_rooms(services, other, request, watch, options)
     return {run.check_id: load_side(services.home, run) for run in runs}
 
 
@@ -141,9 +201,11 @@ def _label(watch: Watch, against: str) -> Watch:
     return dataclasses.replace(watch, announce=announce)
 
 
-def _save(services: Services, verified: VerifiedTask, other: TreeSource, comparison: TreeComparison) -> None:
+def _save(
+    services: Services, verified: VerifiedTask, other: TreeSource, comparison: TreeComparison, seen: SeenRuns
+) -> None:
     source = verified.source
     after, before = (TreeOfCommit(each.git, each.tree, each.commit, each.repo_id) for each in (source, other))
     verdicts = find_tree_verdicts(services, verified.profile, after)
     keys = bind_tree(services, verified.profile, before).keys
-    save_comparison(services.home, keys, verdicts.keys, comparison, verdicts.runs)
+    save_comparison(services.home, keys, verdicts.keys, comparison, seen.choose(verdicts.runs))

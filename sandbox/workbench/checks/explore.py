@@ -44,6 +44,7 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.repositories.seen_facts import advise_owner
 from sandbox.workbench.tasks.approved_state import describe_record, require_approved_state
+from sandbox.workbench.tasks.lifecycle import find_working_tree
 from sandbox.workbench.tasks.patched_trees import PatchOfTree, patch_tree
 from sandbox.workbench.tasks.snapshots import keep_tree, restore_state, take_snapshot
 
@@ -80,6 +81,14 @@ def describe_request(request: ExploreRequest) -> dict[str, object]:
         "task_ids": list(request.task_ids),
         **asdict(request.options),
     }
+
+
+def find_trees(services: Services, task_id: str, request: ExploreRequest) -> dict[str, str]:
+    """The working states that an exploration begins from, by task.
+
+    Raises: `not_found`; `conflict` for a closed task.
+    """
+    return {name: find_working_tree(services, name) for name in (task_id, *request.task_ids)}
 
 
 @dataclass(frozen=True)
@@ -227,7 +236,8 @@ def _verify(question: _Exploring, name: str, tree: str, watch: Watch) -> tuple[C
         return ()
     task = question.task
     source = TreeSource(task.repo_id, question.git, tree, task.head_commit, tree_of(question.git, task.base_commit))
-    request = VerifyRequest(question.profile, question.checks, task.id)
+    compared = [check.id for check in question.checks]
+    request = VerifyRequest(question.profile, question.checks, task.id, tests_of=compared)
     return run_in_rooms(question.services, source, request, _name_checks(watch, name), VerifyOptions(keep_going=True))
 
 

@@ -29,7 +29,8 @@ from sandbox.store.kept_comparisons import find_comparison
 from sandbox.store.verdicts import Binding, find_last_run
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit
-from sandbox.workbench.checks.tree_bindings import Bindings, bind_launch, bind_tree
+from sandbox.workbench.checks.tree_bindings import bind_launch, bind_tree
+from sandbox.workbench.checks.verdict_ways import find_best_way
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import load_profile
 from sandbox.workbench.repositories.profile_checks import load_task_profile
@@ -176,7 +177,7 @@ class TreeGate:
             details="\n".join(
                 [f"gate.require = {state.require!r}; tree {self.tree}", *self._explain_comparison(state)]
             ),
-            hint=_hint(self.task, state.missing, compares=accepts) if self.profile.checks else _NO_CHECKS,
+            hint=self._hint(state.missing, compares=accepts) if self.profile.checks else _NO_CHECKS,
         )
 
     @property
@@ -184,6 +185,12 @@ class TreeGate:
         """It names the branch if the task did not begin at it."""
         begun, goal = self.task.base_branch.removeprefix("refs/heads/"), self._goal[0]
         return f"sandbox task sync {self.task.id}" + ("" if begun == goal else f" --onto {goal}")
+
+    def _hint(self, missing: Sequence[str], *, compares: bool) -> str:
+        if tuple(missing) == (LAUNCH,):
+            return f"sandbox candidate {self.task.id}"
+        options = " --against base" if compares else ""
+        return describe_verification(self.services, self.task.id, self.verdicts.runs, options)
 
     def _explain_comparison(self, state: GateState) -> Iterator[str]:
         if state.accept == "passed":
@@ -211,10 +218,13 @@ def require_open_gate(services: Services, task: Task, step: DeliveryStep) -> Non
 
 
 def _find_last_result(home: Home, task_id: str, tree: str) -> bool | None:
-    """Whether all checks passed when this tree of the task was last verified, according to the end of its journal."""
+    """What the task's last verification of this tree said, according to the end of its journal. One with shuffled tests
+    is of other checks. Entries of older versions do not say it: their names are not those of all checks.
+    """
     for entry in islice(journal.read_recent_entries(home, task_id), MOST_ENTRIES):
-        if (entry.operation, entry.result, entry.after) == ("verify", "ok", tree):
-            return bool(entry.names) and all(name.endswith(f" {Verdict.PASSED.value}") for name in entry.names)
+        verified = entry.facts.get("verified")
+        if (entry.operation, entry.result, entry.after) == ("verify", "ok", tree) and "shuffle" not in entry.facts:
+            return None if verified is None else verified == "yes"
     return None
 
 
@@ -227,10 +237,16 @@ MOST_ENTRIES = 500
 _NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 'none'."
 
 
-def _hint(task: Task, missing: Sequence[str], *, compares: bool) -> str:
-    if tuple(missing) == (LAUNCH,):
-        return f"sandbox candidate {task.id}"
-    return f"sandbox verify {task.id}{' --against base' if compares else ''}"
+def describe_verification(
+    services: Services, task_id: str, runs: Mapping[str, CheckRun | None], options: str = ""
+) -> str:
+    """How to get verdicts of this home, which alone open a gate. `runs`: of each check the last one here, if there is
+    one. Where a shared cache may answer `verify`, so that no check would run here, it is left out.
+    """
+    command = f"sandbox verify {task_id}{options}"
+    if not services.settings.cache.url or all(runs.values()):
+        return command
+    return f"`{command} --no-cache` runs the checks here: verdicts of the shared cache do not count."
 
 
 @dataclass(frozen=True)
@@ -283,21 +299,9 @@ def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommi
     if not profile.checks:
         return TreeVerdicts({})
     bound = bind_tree(services, profile, source)
-    ways = [_find_best_way(services, ways) for ways in bound.chains]
+    ways = [find_best_way(services.home, ways) for ways in bound.chains]
     runs = {name: run for way in ways for name, run in way.runs.items()}
     bindings = {name: binding for way in ways for name, binding in way.bindings.items()}
     launched = None if profile.launch is None else bind_launch(services, profile, source)
     candidate = None if launched is None else find_last_run(services.home, launched)
     return TreeVerdicts(runs, setups=bound.setups, bindings=bindings, keys=bound.keys, candidate=candidate)
-
-
-class _Way(NamedTuple):
-    bindings: Bindings
-    runs: Mapping[str, CheckRun | None]
-
-
-def _find_best_way(services: Services, ways: Sequence[Bindings]) -> _Way:
-    """The first way to run a chain of which each check passed, else the first that was run, with its last runs."""
-    found = [_Way(one, {name: find_last_run(services.home, each) for name, each in one.items()}) for one in ways]
-    passed = (way for way in found if all(r is not None and r.verdict is Verdict.PASSED for r in way.runs.values()))
-    return next(passed, None) or next((way for way in found if any(way.runs.values())), found[0])

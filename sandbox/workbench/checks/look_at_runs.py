@@ -29,7 +29,13 @@ def look_at_runs(home: Home, task_id: str, places: Mapping[str, ReadUpTo]) -> Ta
     records = {run: runs.find_run_record(home, task.id, run) for run in known}  # before logs, which are complete then
     wanted = [run for run, record in records.items() if run in places or record is None][:MOST_LOOKED_AT]
     looked = [
-        _look(home, task.id, LookedAtRun(run_id=run, check_id=names.get(run)), records[run], places.get(run))
+        _look(
+            home,
+            task.id,
+            LookedAtRun(run_id=run, check_id=names.get(run), is_over=run not in names),
+            records[run],
+            places.get(run),
+        )
         for run in wanted
     ]
     return TaskLook(
@@ -39,12 +45,14 @@ def look_at_runs(home: Home, task_id: str, places: Mapping[str, ReadUpTo]) -> Ta
 
 
 def _look(home: Home, task_id: str, run: LookedAtRun, record: CheckRun | None, place: ReadUpTo | None) -> LookedAtRun:
-    """A run without a log is over: its controller failed, or `gc` removed it."""
+    """`run.is_over`: its owner has ended, and saved no record if it was killed. A run without a log is over, too: its
+    controller failed, or `gc` removed it.
+    """
     upto = place or ReadUpTo()
     return run.model_copy(
         update={
             "check_id": record.check_id if record else run.check_id,
-            "is_over": record is not None or not runs.has_log(home, task_id, run.run_id),
+            "is_over": run.is_over or record is not None or not runs.has_log(home, task_id, run.run_id),
             "stdout": _read(runs.log_path(home, task_id, run.run_id, "stdout"), upto.stdout),
             "stderr": _read(runs.log_path(home, task_id, run.run_id, "stderr"), upto.stderr),
         }

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sandbox.checks import repeated
-from sandbox.checks.comparison import CheckSide, Reruns
+from sandbox.checks.comparison import WHOLE, CheckSide, Reruns, compare_check, find_excused
 from sandbox.checks.parameters import fill_parameters
 from sandbox.checks.runner_arguments import select_tests
 from sandbox.checks.shuffle import shuffle_check
@@ -22,7 +22,6 @@ from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.git import objects
 from sandbox.models import (
     Check,
-    CheckComparison,
     CheckRun,
     FlakyTest,
     TestChangeKind,
@@ -33,6 +32,7 @@ from sandbox.models import (
 from sandbox.profiles import Profile
 from sandbox.store.flaky_tests import record_flaky_tests
 from sandbox.store.home import Home
+from sandbox.store.runs import list_runs
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed, is_verified
 from sandbox.workbench.checks.check_order import order_checks
@@ -44,6 +44,9 @@ from sandbox.workbench.controller.services import Services
 RERUNS = 2
 MOST_RERUN = 50
 """Beyond so many newly failing tests of a check, chance is no explanation, and none runs again."""
+
+_MOST_RUNS = 200  # of an owner, the newest, among which another one of the same check is looked for
+_OWN_ENDS = frozenset({Verdict.PASSED, Verdict.FAILED})
 
 _log = logging.getLogger(__name__)
 
@@ -57,40 +60,106 @@ class RepeatedTree:
     owner: str
 
 
+@dataclass(frozen=True)
+class CheckPair:
+    """A check on another tree, `before`, and on this one."""
+
+    check_id: str
+    before: CheckSide
+    after: CheckSide
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """What more runs on the other tree say. `flaky`: failing tests that also pass there. `again`: the runs made now."""
+
+    flaky: frozenset[str] = frozenset()
+    again: tuple[CheckSide, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What runs again, and how often at most. `arguments`: none for the whole check."""
+
+    check_id: str
+    arguments: tuple[str, ...]
+    times: int
+
+
 def rerun_new_failures(
-    services: Services,
-    tree: RepeatedTree,
-    found: CheckComparison,
-    first: CheckSide,
-    watch: Watch,
-    options: VerifyOptions,
+    services: Services, tree: RepeatedTree, pair: CheckPair, watch: Watch, options: VerifyOptions
 ) -> list[CheckSide]:
-    """The first run of a check and up to two more of what fails newly in it; else only the first."""
-    sides = [first]
-    arguments = _choose_arguments(tree, found, first)
+    """The run of a check on this tree and up to two more of what fails newly in it; else only the first."""
+    arguments = _choose_arguments(tree, pair)
     if arguments is None:
-        return sides
+        return [pair.after]
+    return [pair.after, *_run_again(services, tree, _Part(pair.check_id, arguments, RERUNS), watch, options)]
+
+
+def confirm_failures(
+    services: Services, tree: RepeatedTree, pair: CheckPair, watch: Watch, options: VerifyOptions
+) -> Confirmation:
+    """Whether what failed on the other tree, `tree`, and so excuses failures on this one, failed there by chance: it
+    has to fail in two runs. An earlier run that is kept is one of them; else it runs once more (docs/adr/0190).
+    """
+    names, first = find_excused(pair.before, pair.after), pair.before
+    if first.run is None or not names:
+        return Confirmation()
+    seen, again = [first], list[CheckSide]()
+    counts = repeated.add_up(seen)
+    for side in _find_other_runs(services.home, tree.owner, first.run):
+        if all(counts[name].ran > 1 for name in names):
+            break
+        seen.append(side)
+        counts = repeated.add_up(seen)
+    if not all(counts[name].ran > 1 for name in names):
+        tests = [result for result in first.results or () if result.test in names]
+        arguments = () if first.results is None or len(names) > MOST_RERUN else _select(tree, pair.check_id, tests)
+        again = _run_again(services, tree, _Part(pair.check_id, arguments, 1), watch, options)
+        counts = repeated.add_up([*seen, *again])
+    return Confirmation(frozenset(name for name in names if counts[name].is_flaky), tuple(again))
+
+
+def _find_other_runs(home: Home, owner: str, run: CheckRun) -> Iterator[CheckSide]:
+    """Other runs of the same check on the same tree that ended by themselves and have their results, newest first."""
+
+    def describe(other: CheckRun) -> tuple[object, ...]:
+        setup = (other.image_digest, other.runtime, other.layers, other.clean_room, other.shuffle_seed)
+        return (other.check_id, other.tree, *setup)
+
+    for other in list_runs(home, owner, _MOST_RUNS):
+        if other.run_id != run.run_id and describe(other) == describe(run) and other.verdict in _OWN_ENDS:
+            side = load_side(home, other)
+            if side.complete:
+                yield side
+
+
+def _run_again(
+    services: Services, tree: RepeatedTree, part: _Part, watch: Watch, options: VerifyOptions
+) -> list[CheckSide]:
+    sides = list[CheckSide]()
     policy = services.policies.container.container
-    checks = order_checks(tree.profile, [found.check_id], policy, arguments=arguments)
+    checks = order_checks(tree.profile, [part.check_id], policy, arguments=part.arguments)
     again = dataclasses.replace(options, cache=False, keep_going=False, jobs=1)
     request = VerifyRequest(tree.profile, checks, tree.owner, keep=False)
-    for _ in range(RERUNS):
+    for _ in range(part.times):
         if watch.cancelled():
             break
         runs = run_in_rooms(services, tree.source, request, watch, again)
-        run = next((run for run in runs if run.check_id == found.check_id), None)
-        if run is None or run.verdict not in {Verdict.PASSED, Verdict.FAILED}:
+        run = next((run for run in runs if run.check_id == part.check_id), None)
+        if run is None or run.verdict not in _OWN_ENDS:
             break
         sides.append(load_side(services.home, run))
     return sides
 
 
-def _choose_arguments(tree: RepeatedTree, found: CheckComparison, first: CheckSide) -> tuple[str, ...] | None:
+def _choose_arguments(tree: RepeatedTree, pair: CheckPair) -> tuple[str, ...] | None:
     """What runs again: arguments for a part, none for the whole check. None: no run is needed."""
-    if first.run is None or first.run.verdict is not Verdict.FAILED or not found.reasons:
+    first, found = pair.after, compare_check(pair.check_id, pair.before, pair.after)
+    if first.verdict is not Verdict.FAILED or not found.reasons:
         return None
     if found.by == "verdict":
-        return () if found.before is Verdict.PASSED else None
+        return () if found.before is Verdict.PASSED or WHOLE in pair.before.flaky else None
     names = {change.test for change in found.changes if change.change is TestChangeKind.NEWLY_FAILING}
     if not 0 < found.counts.get(TestChangeKind.NEWLY_FAILING, 0) <= MOST_RERUN:
         return None
@@ -117,9 +186,9 @@ def _select(tree: RepeatedTree, check_id: str, tests: Sequence[TestResult]) -> t
 
 def run_rounds(
     services: Services, request: VerifyRequest, source: TreeSource, watch: Watch, options: VerifyOptions
-) -> Verification:
+) -> tuple[Verification, tuple[CheckRun, ...]]:
     """Run all checks `options.repeat` times. The answer has of each check the first run that did not pass, or the last.
-    A request that was stopped does not verify the tree, also if all that ran had passed.
+    A request that was stopped does not verify the tree, also if all that ran had passed. Returns also all runs.
     """
     rounds: list[tuple[CheckRun, ...]] = []
     for number in range(options.repeat):
@@ -131,19 +200,21 @@ def run_rounds(
         rounds.append(run_in_rooms(services, source, asked, watch, dataclasses.replace(options, cache=False)))
     chosen: dict[str, CheckRun] = {}
     sides: dict[str, list[CheckSide]] = {}
-    for run in (run for runs in rounds for run in runs):
+    all_runs = tuple(run for runs in rounds for run in runs)
+    for run in all_runs:
         sides.setdefault(run.check_id, []).append(load_side(services.home, run))
         if run.check_id not in chosen or chosen[run.check_id].verdict is Verdict.PASSED:
             chosen[run.check_id] = run
     passed = [runs for runs in rounds if is_verified(runs, request.checks)]
     stopped = watch.cancelled() and len(passed) < options.repeat
-    return Verification(
+    found = Verification(
         runs=tuple(chosen.values()),
         verified=len(passed) == options.repeat,
         tree=source.tree,
         flaky=record(services.home, source, sides),
         rounds_passed=len(passed) if stopped else None,
     )
+    return found, all_runs
 
 
 def shuffle_checks(checks: Sequence[Check], seed: int | None, number: int = 0) -> tuple[Check, ...]:

@@ -30,7 +30,7 @@ from sandbox.store.bindings import find_binding
 from sandbox.store.records import find_repository, find_task
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.collected_artifacts import list_artifacts
-from sandbox.workbench.checks.gate import TreeGate
+from sandbox.workbench.checks.gate import TreeGate, describe_verification
 from sandbox.workbench.checks.verify import run_url
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
@@ -51,7 +51,7 @@ def export_task(services: Services, task_id: str, signing_key: Path | None) -> S
         raise SandboxError(
             ErrorCode.GATE_CLOSED,
             f"The tree of {task_id} has no verdict of {', '.join(missing) or 'any check'}",
-            hint=f"sandbox verify {task_id}",
+            hint=describe_verification(services, task_id, known.runs),
         )
     checks = [describe_check(known.bindings[name], run) for name, run in known.runs.items() if run is not None]
     source = find_repository(services.home, task.repo_id).remote_url

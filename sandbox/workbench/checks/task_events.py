@@ -19,7 +19,7 @@ from sandbox.store.growing_files import read_from, read_lines_from, size_of
 from sandbox.store.home import Home
 from sandbox.store.journal import parse_entry
 from sandbox.store.records import find_task
-from sandbox.store.stop_requests import read_run_names
+from sandbox.store.stop_requests import has_request, read_run_names
 from sandbox.text import DisplayDecoder
 
 POLL_S = 0.25
@@ -94,22 +94,36 @@ class _Follower:
         yield from self._read_journal()
 
     def _follow_check(self, check: _FollowedRun) -> Iterator[TaskEvent]:
-        run = runs.find_run_record(self._home, self._task.id, check.run_id)  # before its log, which is complete then
+        run = self._find_record(check)  # before its log, which is complete then
+        is_lost = run is None and self._is_lost(check)
+        if is_lost:
+            run = self._find_record(check)  # its owner may have ended after it had saved the record
+        is_over = is_lost or run is not None
         for stream in _STREAMS:
-            yield from self._read_output(check, stream, is_over=run is not None)
-        if run is None and not self._is_gone(check):
+            yield from self._read_output(check, stream, is_over=is_over)
+        if not is_over:
             return
         del self._running[check.run_id]
         self._ended.add(check.run_id)
-        if run is not None:
-            yield self._finish(check, run)
+        yield self.event(TaskEventKind.LOST, check) if run is None else self._finish(check, run)
+
+    def _find_record(self, check: _FollowedRun) -> CheckRun | None:
+        return runs.find_run_record(self._home, self._task.id, check.run_id)
 
     def _finish(self, check: _FollowedRun, run: CheckRun) -> TaskEvent:
         return self.event(TaskEventKind.FINISHED, check, check_id=run.check_id, run=run)
 
-    def _is_gone(self, check: _FollowedRun) -> bool:
-        """Whether its log was deleted: its controller failed, or `gc` removed what a killed one left."""
-        return not any(self._log(check.run_id, stream).exists() for stream in _STREAMS)
+    def _is_lost(self, check: _FollowedRun) -> bool:
+        """Whether its owner has ended, which may have been killed: its log is kept then. One that failed deletes it. A
+        run that its owner does not name, as other versions do, may be of any owner.
+        """
+        if not any(self._log(check.run_id, stream).exists() for stream in _STREAMS):
+            return True
+        names = self._read_names()
+        check.check_id = names.get(check.run_id, check.check_id)
+        if check.check_id is None:
+            return not has_request(self._home.stop_requests, self._task.id)
+        return check.run_id not in names
 
     def _read_output(self, check: _FollowedRun, stream: StreamName, *, is_over: bool) -> Iterator[TaskEvent]:
         while chunk := read_from(self._log(check.run_id, stream), check.places[stream], _MOST_BYTES):

@@ -14,10 +14,8 @@ from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
 from sandbox.workbench.checks.layers import TreeOfCommit, add_known_layers
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
+from sandbox.workbench.checks.verdict_ways import Bindings
 from sandbox.workbench.controller.services import Services
-
-Bindings = Mapping[str, Binding]
-"""Of the checks of one chain, by check."""
 
 
 @dataclass(frozen=True)

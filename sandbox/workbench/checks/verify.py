@@ -89,9 +89,10 @@ def verify(
     if options.against is not None:  # a check that fails must not keep the others from being compared
         differential.find_other_commit(services, task, source, options.against)
         options = replace(options, keep_going=True)
-    request = VerifyRequest(profile, checks, task.id)
+    compared = () if options.against is None else [check.id for check in checks]
+    request = VerifyRequest(profile, checks, task.id, tests_of=compared)
     if options.repeat > 1 or options.shuffle is not None:
-        found = repetition.run_rounds(services, request, source, watch, options)
+        found, runs = repetition.run_rounds(services, request, source, watch, options)
     else:
         runs = run_in_rooms(services, source, request, watch, options)
         found = Verification(runs=runs, verified=is_verified(runs, checks), tree=tree)
@@ -104,7 +105,7 @@ def verify(
     )
     if options.against is None:
         return found
-    verified = differential.VerifiedTask(task, plain, source, found.runs)
+    verified = differential.VerifiedTask(task, plain, source, found.runs, runs)
     comparison, more = differential.compare_verified(services, verified, watch, options)
     update = {"comparison": comparison, "no_new_failures": comparison.no_new_failures, "flaky": (*found.flaky, *more)}
     return found.model_copy(update=update)

@@ -64,12 +64,13 @@ _ResultT = TypeVar("_ResultT")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a result says about the states before and after the operation."""
+    """What a result says about the states before and after the operation. `facts`: others, by name."""
 
     names: tuple[str, ...] = ()
     before: str | None = None
     after: str | None = None
     files: tuple[PatchedFile, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -189,7 +190,7 @@ def _append_entry(services: Services, operation: Operation, result: str) -> None
         allowed=services.permission,
         sent=operation.delivery,
         tenant=services.settings.container.tenant or None,
-        facts=operation.facts,
+        facts={**operation.facts, **evidence.facts},
         result=result,
         duration_s=round(time.monotonic() - operation.started_monotonic_s, 4),
     )
@@ -318,7 +319,8 @@ def _(result: CleanResult) -> Evidence:
 
 @_extracts("Verification")
 def _(result: Verification) -> Evidence:
-    return Evidence(names=tuple(map(_describe_run, result.runs)), before=result.tree, after=result.tree)
+    names, facts = tuple(map(_describe_run, result.runs)), {"verified": "yes" if result.verified else "no"}
+    return Evidence(names=names, before=result.tree, after=result.tree, facts=facts)
 
 
 @_extracts("StopResult")

@@ -407,6 +407,12 @@ def require_approved_task(services: Services, task: Task, approved: str | None) 
             require_approved_tree(services, opened, approved)
 
 
+def find_working_tree(services: Services, task_id: str) -> str:
+    """The id of a task's working state; it is not stored. Raises: `not_found`; `conflict` for a closed task."""
+    with compare_task(services, find_task(services.home, task_id)) as opened:
+        return _compute_tree(opened)
+
+
 def _compute_tree(opened: TaskComparison) -> str:
     return compute_tree_id(opened.git, opened.task.head_commit, opened.changes.tree)
 

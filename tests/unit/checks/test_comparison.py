@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from sandbox.checks.comparison import WHOLE, CheckSide, Reruns, compare_check
+from sandbox.checks.comparison import WHOLE, CheckSide, Reruns, compare_check, find_excused
 from sandbox.models import CheckComparison, TestChangeKind, TestOutcome, TestResult, Verdict
 from tests.unit.store.test_verdicts import made
 
@@ -119,6 +120,25 @@ def test_a_test_that_fails_and_passes_on_one_tree_is_flaky_and_shown() -> None:
     assert found.reasons == ("1 test fails newly",)
     whole = compare_check("lint", side(None), side(None, Verdict.FAILED), {WHOLE: Reruns(2, 1)})
     assert (kinds(whole), whole.reasons) == ({"lint": "flaky"}, ())
+
+
+@pytest.mark.parametrize(("tests", "kind"), [("-a +b", "newly_failing"), ("+a +b", "newly_passing")])
+def test_a_failure_that_was_chance_on_the_other_tree_excuses_none(tests: str, kind: str) -> None:
+    before = replace(side("-a +b"), flaky=frozenset({"a"}))
+    fails = kind == "newly_failing"
+    assert find_excused(before, side(tests)) == ({"a"} if fails else set())
+    found = compare_check("test", before, side(tests))
+    assert (kinds(found).get("a"), bool(found.reasons)) == (kind, fails)
+
+
+def test_a_check_without_results_that_failed_by_chance_excuses_none() -> None:
+    before, after = side(None, Verdict.FAILED), side(None, Verdict.FAILED)
+    assert find_excused(before, after) == {WHOLE}
+    assert not compare_check("test", before, after).reasons, "control"
+    before = replace(before, flaky=frozenset({WHOLE}))
+    assert compare_check("test", before, after).reasons == ("it ended as failed, and failed and passed before",)
+    found = compare_check("test", before, after, {WHOLE: Reruns(2, 1)})
+    assert (found.reasons, kinds(found)) == ((), {"test": "flaky"})
 
 
 def test_the_worst_changes_are_kept_and_all_are_counted() -> None:

@@ -30,6 +30,7 @@ from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import TAIL_BYTES, OutputForwarder, Spool
 from sandbox.checks.output_lines import READING_S, ReadingTime
 from sandbox.checks.report import read_report
+from sandbox.checks.shuffle import shuffle_check
 from sandbox.engine.cgroups import Counters
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import AccountFiles, GuestAccount, Supervisor
@@ -618,6 +619,17 @@ def test_s188_output_that_was_not_read_to_its_end_is_noted(tmp_path: Path, monke
     run = Recorder(Scripted(b"ok 1\n", ending(0)), GUEST, tmp_path / "logs").run("run-1", check, place)
     assert (run.verdict, run.report) == (Verdict.PASSED, None)
     assert run.notes == (f"its output was not read to its end: that takes more than {READING_S:g} s",)
+
+
+def test_a_record_says_in_which_order_tests_ran(tmp_path: Path) -> None:
+    """Control: a run in the usual order has no such field, which older controllers of the home would refuse."""
+    plain = Check(id="test", label="t", argv=("true",), shuffle={"SEED": "<seed>"})
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=True, task_id=None)
+    place.report.mkdir()
+    for check, expected in ((plain, None), (shuffle_check(plain, 0), 0)):
+        run = Recorder(Scripted(b"", ending(0)), GUEST, tmp_path / "logs").run(f"run-{expected}", check, place)
+        assert (run.shuffle_seed, run.model_dump().get("shuffle_seed")) == (expected, expected)
+        assert ("shuffle_seed" in run.model_dump()) is (expected is not None)
 
 
 TAP_CHECK = Check(id="test", label="t", argv=("true",), results=ResultPatterns(output="tap"))

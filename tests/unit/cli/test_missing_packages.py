@@ -15,7 +15,7 @@ from sandbox.cli.reports.report_data import ReportData
 from sandbox.cli.reports.report_files import write_outputs
 from sandbox.cli.reports.sarif import write_sarif
 from sandbox.cli.verdicts import qualify, show_runs
-from sandbox.cli.verify import show_verification
+from sandbox.cli.verification_view import show_verification
 from sandbox.models import CheckRun, Verification
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from tests.unit.cli.test_reports import made

@@ -26,7 +26,7 @@ from sandbox.models import (
     Verdict,
 )
 from sandbox.store.home import Home
-from sandbox.store.verdicts import Binding, find_last_run, find_verdict, is_conclusive, save_verdict
+from sandbox.store.verdicts import Binding, doubt_failure, find_last_run, find_verdict, is_conclusive, save_verdict
 
 TREE, OTHER_TREE = "a" * 40, "b" * 40
 CHECK = Check(id="test", label="make test", argv=("make", "<goal>"), env={"A": "1"}, requires=("build",))
@@ -245,6 +245,28 @@ def test_s03_a_check_that_reached_its_own_limit_of_processes_fails_twice(home: H
     assert served(home, later(0, usage=own), later(9, usage=of_host)) is None, "control"
     assert served(home, later(20, usage=own)) is None
     assert served(home, later(30, usage=own)) == "run-30"
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_s03_a_pass_that_is_no_evidence_starts_the_count_of_failures_again(home: Home, failures: int) -> None:
+    """The failure stays the last run, so a gate stays closed. Control: without the pass the next failure is served."""
+    runs = [later(10 * number) for number in range(failures)]
+    assert served(home, *runs, later(90)) == "run-90"
+    served(home, later(95, Verdict.PASSED), *runs)
+    doubt_failure(home, BINDING)
+    assert find_verdict(home, BINDING) is None
+    assert find_last_run(home, BINDING) == runs[-1].model_copy(update={"cached": True})
+    assert served(home, later(90)) is None, "the first one after the pass"
+    assert served(home, later(99)) == "run-99"
+
+
+def test_a_pass_that_is_no_evidence_changes_no_other_record(home: Home) -> None:
+    doubt_failure(home, BINDING)
+    assert find_last_run(home, BINDING) is None
+    assert served(home, later(0, Verdict.PASSED)) == "run-0"
+    doubt_failure(home, BINDING)
+    assert served(home) == "run-0"
+    assert "passed_since" not in home.verdict(BINDING.key).read_text(), "an older controller would refuse it"
 
 
 def test_a_record_without_the_mark_of_a_first_failure_is_not_believed(home: Home) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.cli.verify import show_verification
+from sandbox.cli.verification_view import show_verification
 from sandbox.models import ArtifactList, CheckRun, Coverage, Verification
 from sandbox.store.artifact_store import save_list
 from sandbox.store.home import Home

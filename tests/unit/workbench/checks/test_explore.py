@@ -16,6 +16,7 @@ from sandbox.store.result_files import save_test_results
 from sandbox.workbench import ExploreOptions, Watch
 from sandbox.workbench.checks import explore
 from sandbox.workbench.checks.ranking import CheckOutcome
+from sandbox.workbench.tasks import snapshots
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 from tests.unit.receipt_samples import made_run
@@ -204,3 +205,55 @@ def test_a_way_that_was_not_tried_is_named_beside_one_that_failed(desk: Desk, mo
     found = explored(desk, monkeypatch, {}, LOST, {"bad": b"no patch"})
     assert "not tried: bad; see `problem`" in found.note
     assert {way.name: bool(way.problem) for way in found.ways} == {"way": False, "bad": True}
+
+
+@pytest.mark.parametrize("changed", [None, "task", "sibling"])
+def test_an_exploration_of_another_state_is_another_run(
+    desk: Desk, changed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run was returned, also for a state that it does not begin from. Control: of the same states it is the run."""
+    begun, release = threading.Event(), threading.Event()
+    sibling = desk.workbench.fork_task(desk.task.id)
+
+    def run_in_rooms(*_: object) -> tuple[CheckRun, ...]:
+        begun.set()
+        assert release.wait(60)
+        return (made_run("test", run_id=RUN),)
+
+    monkeypatch.setattr(explore, "run_in_rooms", run_in_rooms)
+
+    def start() -> str:
+        ways = {"way": PATCH}
+        return desk.workbench.start_exploration(desk.task.id, ways, [sibling.id], options=options).run_id
+
+    options = ExploreOptions(restore=False)
+    first = start()
+    assert begun.wait(60)
+    if changed is not None:
+        owner = desk.task.id if changed == "task" else sibling.id
+        desk.workbench.write_file(owner, "new", b"x\n", None)
+    second = start()
+    release.set()
+    assert (second == first) is (changed is None)
+    found = desk.workbench.wait_run(second, 60).exploration
+    assert found is not None
+    assert found.base_tree == desk.workbench.snapshot(desk.task.id).tree
+    trees = {way.name: way.tree for way in found.ways}
+    assert trees[sibling.id] == desk.workbench.snapshot(sibling.id).tree
+    desk.workbench.wait_for_runs()
+
+
+def test_an_exploration_begins_from_the_state_that_it_was_asked_about(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change between the question and the start of its thread."""
+    real = snapshots.take_snapshot
+
+    def change_and_take(services: Any, task_id: str, label: str) -> Any:
+        desk.write("new", b"x\n")
+        return real(services, task_id, label)
+
+    monkeypatch.setattr(explore, "take_snapshot", change_and_take)
+    monkeypatch.setattr(explore, "run_in_rooms", lambda *_: ())
+    with refused(ErrorCode.CONFLICT):
+        desk.workbench.wait_run(desk.workbench.start_exploration(desk.task.id, {"way": PATCH}).run_id, 60)

@@ -15,7 +15,7 @@ from sandbox.store.stop_requests import register_request
 from sandbox.workbench.checks.look_at_runs import MOST_BYTES
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
-from tests.unit.workbench.checks.test_task_events import RUN, record
+from tests.unit.workbench.checks.test_task_events import RUN, killed_request, record
 
 
 @pytest.fixture
@@ -47,6 +47,19 @@ def test_output_is_read_from_where_the_caller_is_until_the_check_is_over(desk: D
     (last,) = look(desk, **{RUN: ReadUpTo(stdout=7)})
     assert (last.check_id, last.is_over, last.stdout.content) == ("test", True, b"")
     assert look(desk) == [], "what has ended is only of interest to who follows it"
+
+
+def test_a_run_of_a_killed_controller_is_over(desk: Desk) -> None:
+    home, logs = Home(desk.home), Home(desk.home).logs(desk.task.id)
+    logs.mkdir(exist_ok=True)
+    home.stop_requests.mkdir(exist_ok=True)
+    with killed_request(home, desk.task.id) as request:
+        request.note_run(RUN, "test")
+        (logs / f"{RUN}.stdout").write_bytes(b"one\n")
+        assert [run.is_over for run in look(desk)] == [False], "control"
+    assert look(desk) == []
+    (last,) = look(desk, **{RUN: ReadUpTo(stdout=2)})
+    assert (last.is_over, last.stdout.content) == (True, b"e\n")
 
 
 def test_of_much_output_the_end_is_read_and_what_is_left_out_is_counted(desk: Desk) -> None:

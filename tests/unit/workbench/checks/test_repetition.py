@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cli.verify import show_verification
+from sandbox.cli.verification_view import show_verification
 from sandbox.models import CheckRun, Verdict
 from sandbox.workbench import VerifyOptions, Watch
 from sandbox.workbench.checks import repetition

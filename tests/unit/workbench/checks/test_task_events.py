@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.models import CheckRun, Limits, TaskEvent, TaskEventKind, Usage, Verdict
+from sandbox.store import runs
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
-from sandbox.store.stop_requests import register_request
+from sandbox.store.stop_requests import ActiveRequest, register_request
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -75,7 +77,69 @@ def test_a_check_is_told_from_its_start_to_its_verdict(desk: Desk) -> None:
     ]
 
 
-def test_a_log_that_goes_without_a_verdict_is_forgotten(desk: Desk) -> None:
+@contextmanager
+def killed_request(home: Home, task_id: str) -> Iterator[ActiveRequest]:
+    """A request whose process dies: the kernel frees its lock, and its file stays."""
+    with register_request(home.stop_requests, task_id) as request:
+        held = (request.path, request.path.read_text)
+        yield request
+        text = held[1]()
+    held[0].write_text(text)
+
+
+def of_a_run(event: TaskEvent | None) -> bool:
+    return event is not None and event.run_id is not None
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["", "of another version, which does not name its runs"])
+def test_a_run_of_a_killed_controller_ends(desk: Desk, is_named: bool) -> None:
+    """Its log is kept. Control: as long as its owner lives it goes on."""
+    home, task_id = Home(desk.home), desk.task.id
+    log = home.logs(task_id) / f"{RUN}.stdout"
+    log.parent.mkdir(exist_ok=True)
+    home.stop_requests.mkdir(exist_ok=True)
+    events, found = desk.workbench.look_at_task(task_id, 0.001), list[TaskEvent | None]()
+    with killed_request(home, task_id) as request:
+        assert next(events) is None
+        if is_named:
+            request.note_run(RUN, "test")
+        log.write_bytes(b"one\ntwo")
+        found += [next(events) for _ in range(30)]
+        assert [event.kind for event in filter(of_a_run, found) if event] == ["started", "output"], "void"
+    found += [next(events) for _ in range(30)]
+    kinds = [event.kind.value for event in filter(of_a_run, found) if event]
+    assert kinds == ["started", "output", "output", "lost"]
+    assert log.exists()
+
+
+def test_a_run_that_ends_between_two_looks_has_its_verdict(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record is saved and its request removed after a follower has looked for the record."""
+    home, task_id = Home(desk.home), desk.task.id
+    log = home.logs(task_id) / f"{RUN}.stdout"
+    log.parent.mkdir(exist_ok=True)
+    home.stop_requests.mkdir(exist_ok=True)
+    events = desk.workbench.look_at_task(task_id, 0.001)
+    real = runs.find_run_record
+    with ExitStack() as living:
+        living.enter_context(register_request(home.stop_requests, task_id)).note_run(RUN, "test")
+        assert next(events) is None
+        log.write_bytes(b"")
+        assert next(events) is not None
+        assert next(events) is None
+
+        def find_and_end(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
+            found = real(home, owner_id, run_id)
+            if found is None:
+                save_run(home, task_id, record(task_id))
+                living.close()
+            return found
+
+        monkeypatch.setattr(runs, "find_run_record", find_and_end)
+        found = [event for event in (next(events) for _ in range(10)) if of_a_run(event)]
+    assert [event.kind for event in found if event] == [TaskEventKind.FINISHED]
+
+
+def test_a_log_that_goes_without_a_verdict_is_lost(desk: Desk) -> None:
     home, task_id = Home(desk.home), desk.task.id
     log = home.logs(task_id) / f"{RUN}.stdout"
     log.parent.mkdir(exist_ok=True)
@@ -88,6 +152,6 @@ def test_a_log_that_goes_without_a_verdict_is_forgotten(desk: Desk) -> None:
         assert len(next(events).text or "") == 100_000, "a line without an end is not held back for ever"
     log.unlink()
     desk.workbench.close_task(task_id)
-    assert [event.kind for event in events] == [TaskEventKind.OPERATION, TaskEventKind.CLOSED]
+    assert [event.kind.value for event in events] == ["operation", "lost", "closed"]
     with refused(ErrorCode.CONFLICT):
         next(desk.workbench.watch_task(task_id))

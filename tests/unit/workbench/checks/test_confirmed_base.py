@@ -1,0 +1,112 @@
+"""A failure on the other tree excuses one on the task's only if it is no chance (docs/adr/0190)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.models import Check, TestChangeKind, TestOutcome, Verification
+from sandbox.store.home import Home
+from sandbox.workbench import VerifyOptions
+from tests.unit.conftest import Upstream
+from tests.unit.desk import Desk
+from tests.unit.workbench.checks.scripted_rooms import BAD, GOOD, ScriptedRooms, Tests, commit_change
+from tests.unit.workbench.checks.test_verify import PROFILE
+
+
+@pytest.fixture
+def desk(upstream: Upstream, tmp_path: Path) -> Desk:
+    (tmp_path / "home" / "profiles").mkdir(parents=True)
+    (tmp_path / "home" / "profiles" / "own.toml").write_text(PROFILE)
+    return Desk(upstream, tmp_path / "home")
+
+
+class Story:
+    """What each run says, in order, of the base and of the task's own commit; the last one is said again."""
+
+    def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch, base: list[Tests], own: list[Tests]) -> None:
+        self.desk = desk
+        self.base, self.own = commit_change(desk)
+        said = {self.base: base, self.own: own}
+
+        def say(tree: str, _check: Check, number: int) -> Tests:
+            return said[tree][min(number, len(said[tree]) - 1)]
+
+        self.rooms = ScriptedRooms(Home(desk.home), monkeypatch, say)
+
+    def verify(self) -> Verification:
+        return self.desk.workbench.verify(self.desk.task.id, None, VerifyOptions(against="base"))
+
+    def count(self) -> tuple[int, int]:
+        """How many runs there were of the base and of the task."""
+        return len(self.rooms.ran[self.base]), len(self.rooms.ran[self.own])
+
+
+def kind(found: Verification) -> TestChangeKind | None:
+    assert found.comparison is not None
+    (check,) = found.comparison.checks
+    return next((change.change for change in check.changes if change.test == "a"), None)
+
+
+def test_a_failure_of_the_base_by_chance_excuses_none(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(desk, monkeypatch, [BAD, GOOD], [BAD])
+    found = story.verify()
+    assert (found.no_new_failures, kind(found)) == (False, TestChangeKind.NEWLY_FAILING)
+    assert [(one.test, one.tree, one.failed, one.ran) for one in found.flaky] == [("a", story.base, 1, 2)]
+    assert story.count() == (2, 3), "the base once more; then what fails newly twice more"
+
+
+def test_a_failure_that_the_base_repeats_excuses_one_and_runs_no_third_time(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(desk, monkeypatch, [BAD], [BAD])
+    for _ in range(3):
+        found = story.verify()
+        assert (found.no_new_failures, kind(found)) == (True, TestChangeKind.STILL_FAILING)
+    assert story.count()[0] == 2
+
+
+def test_a_test_that_is_flaky_on_both_trees_is_no_new_failure(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Story(desk, monkeypatch, [BAD, GOOD], [BAD, GOOD]).verify()
+    assert (found.no_new_failures, kind(found)) == (True, TestChangeKind.FLAKY)
+
+
+def test_earlier_reruns_of_the_task_still_count(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`b` fails newly and is flaky; then `a` turns out to be no excuse, and both run again, and fail."""
+    bad = TestOutcome.FAILED
+    both, a = {"a": bad, "b": bad}, {"a": bad, "b": TestOutcome.PASSED}
+    story = Story(desk, monkeypatch, [BAD, GOOD], [both, a, a, both])
+    found = story.verify()
+    assert found.comparison is not None
+    kinds = {change.test: (change.change.value, change.ran) for change in found.comparison.checks[0].changes}
+    assert kinds == {"a": ("newly_failing", 5), "b": ("flaky", 5)}
+
+
+def test_the_second_failure_of_the_check_is_no_second_failure_of_each_test(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main branch is red by one test, so its verdict is known after two runs; in the second one another failed."""
+    bad = TestOutcome.FAILED
+    red = {"a": bad, "b": bad}
+    story = Story(desk, monkeypatch, [{"a": TestOutcome.PASSED, "b": bad}, red], [red])
+    for _ in range(3):
+        found = story.verify()
+        assert (found.no_new_failures, kind(found)) == (False, TestChangeKind.NEWLY_FAILING)
+    assert found.comparison is not None
+    assert found.comparison.checks[0].before_cached
+    assert story.count()[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("base", "own"),
+    [([BAD, GOOD], [{"a": TestOutcome.FAILED, "b": TestOutcome.FAILED}]), ([BAD], [GOOD])],
+    ids=["another test fails newly", "the task passes"],
+)
+def test_the_base_runs_once_where_its_failure_decides_nothing(
+    desk: Desk, base: list[Tests], own: list[Tests], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(desk, monkeypatch, base, own)
+    found = story.verify()
+    assert found.no_new_failures is (own == [GOOD])
+    assert story.count()[0] == 1
