@@ -18,6 +18,7 @@ from sandbox.byte_sizes import format_bytes
 from sandbox.config import Settings, WorkspaceSettings
 from sandbox.engine.cgroups import SOCKET_LIMIT
 from sandbox.engine.guest_group import GuestGroup, read_group_host
+from sandbox.engine.guest_process import PROCESSES_HINT
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
 from sandbox.engine.products import has_security_option, how_to_get_runtime, is_podman, is_rootless
 from sandbox.engine.protocol import EngineInformation
@@ -376,6 +377,17 @@ def visibility_probe(unknown: str = "", *, files: bool = True, mounts: bool = Tr
         hint = "The engine has its own mount namespace: set workspaces.worktree = 'plain', or start it in this host's."
         return _fail("files", "the engine does not see the mounts in this home", hint)
     return _ok("files", "the engine sees this home")
+
+
+def processes_probe(*, seen: bool, unknown: str = "") -> Probe:
+    """Whether this process sees the engine's, and so those of guests. `unknown`: why this could not be tested."""
+    if unknown:
+        return _warn("processes", f"unknown: {unknown}", "It could not be tested whether guests' processes are seen.")
+    if not seen:
+        return _fail(
+            "processes", "this controller does not see those of the engine; checks are refused", PROCESSES_HINT
+        )
+    return _ok("processes", "those of guests are seen")
 
 
 def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:

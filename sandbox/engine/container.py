@@ -25,6 +25,7 @@ from sandbox.engine.container_types import (
 from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
+from sandbox.engine.guest_process import find_guest_pid
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.quarantine import REMOVE_TIMEOUT_S, is_quarantined, quarantine_container, remove_within
 from sandbox.errors import ErrorCode, SandboxError
@@ -258,8 +259,13 @@ def _check_mounts_and_find_cgroups(
     """Check the guest's mounts and find its control groups; None when it has ended or the engine is not local."""
     if not engine.is_local:
         return None
-    with translate_errors("inspect the started container"):
-        pid = int(engine.api.inspect_container(container_id)["State"]["Pid"])
+
+    def inspect() -> dict[str, Any] | None:
+        with translate_errors("inspect the started container"):
+            return find_object(engine, "containers", container_id)
+
+    inspected = inspect()
+    pid = find_guest_pid(inspected, inspect) if inspected else 0
     if not pid:
         return None
     require_mounts(pid, options)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import pickle
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -355,6 +360,71 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
         bench.services.engine.run_supervised(bench.name, options, work, keep=keep)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
     assert (said, (bench.folder / "workspace" / "ran").exists()) == ([], False)
+    assert bench.container() == ""
+
+
+HUNGRY = "(head -c 600M /dev/zero | tail -c 500M > /dev/null); exit 0"
+
+
+def test_without_the_kernels_counter_the_engines_flag_is_read_when_the_guest_has_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Docker 20.10 sets the flag only then (THREATS L02)."""
+    assert bench.sh(HUNGRY).verdict is Verdict.OOM_KILLED
+    monkeypatch.setattr(supervised, "find_cgroups", lambda _: None)
+    monkeypatch.setattr(supervised, "require_in_group", lambda *_: None)
+    run = bench.sh(HUNGRY)
+    assert (run.verdict, run.usage.oom_kills) == (Verdict.OOM_KILLED, None)
+    assert bench.sh("exit 0").verdict is Verdict.PASSED
+    assert bench.container() == ""  # it had to be ended to know
+
+
+IN_ANOTHER_NAMESPACE = """
+import base64, json, os, pickle, sys
+from sandbox.engine import supervised
+from sandbox.engine.connection import connect
+from sandbox.engine.container_types import Streams, SupervisedCheck, never_stop
+from sandbox.errors import SandboxError
+
+request = json.load(sys.stdin)
+if request["open"]:
+    supervised.find_guest_pid = lambda inspected, _: inspected["State"]["Pid"]
+command = pickle.loads(base64.b64decode(request["command"]))
+build = lambda _env: command
+work = SupervisedCheck(build, Streams(lambda _: None, lambda _: None), 60.0, never_stop)
+try:
+    ending = connect("", os.environ, 60.0).run_supervised(request["name"], request["options"], work, keep=False)
+    print("ran", ending.counters.oom_kills)
+except SandboxError as error:
+    print(error.code.value, "hostPID" in error.hint)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+@pytest.mark.parametrize(
+    ("is_apart", "is_open", "expected"),
+    [(True, False, "engine_unavailable True"), (True, True, "ran None"), (False, False, "ran 0")],
+    ids=["apart", "control-without-the-wall", "control-of-one-namespace"],
+)
+def test_s221_a_controller_that_sees_no_process_of_the_guest_runs_nothing(
+    bench: Bench, is_apart: bool, is_open: bool, expected: str
+) -> None:
+    policy = bench.services.policies.container
+    options = create_options(_spec(bench), policy)
+    command = build_command(("sh", "-c", "echo ran > ran"), PurePosixPath("/workspace"), {}, policy, [])
+    pickled = base64.b64encode(pickle.dumps(command)).decode()
+    request = {"name": bench.name, "options": options, "command": pickled, "open": is_open}
+    apart = ["unshare", "--pid", "--fork", "--mount-proc"] if is_apart else []
+    done = subprocess.run(
+        [*apart, sys.executable, "-c", IN_ANOTHER_NAMESPACE],
+        input=json.dumps(request, default=str),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert done.stdout == f"{expected}\n", done.stderr
+    assert (bench.folder / "workspace" / "ran").exists() is expected.startswith("ran")
     assert bench.container() == ""
 
 
