@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import uuid
@@ -32,6 +33,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import resolve_image
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.store.home import Home
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services, build_services
 from tests.docker.conftest import docker_api
@@ -361,6 +363,29 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
     assert (said, (bench.folder / "workspace" / "ran").exists()) == ([], False)
     assert bench.container() == ""
+
+
+def test_p12_a_copied_home_ends_no_check_of_the_original(bench: Bench, tmp_path: Path) -> None:
+    """Both have the file `instance` and the same task. Control: with the original's id, its container is replaced."""
+    home = bench.services.home
+    shutil.copytree(home.root, tmp_path / "copied", ignore=shutil.ignore_patterns("presence", "locks"))
+    assert bench.run("true").verdict is Verdict.PASSED
+    kept = bench.container()
+    instance = Home(tmp_path / "copied").instance_id
+    copy = replace(bench, folder=tmp_path / "other", guest=replace(bench.guest, instance=instance))
+    for name in ("workspace", "report"):
+        (copy.folder / name).mkdir(parents=True)
+        os.chown(copy.folder / name, *account(bench.services).user)
+    (copy.folder / "workspace" / ".git").write_bytes(home.git_mask.read_bytes())
+    try:
+        assert copy.run("true").verdict is Verdict.PASSED
+        assert bench.container() == kept
+        copy.guest = bench.guest
+        assert copy.run("true").verdict is Verdict.PASSED
+        assert bench.container() != kept
+    finally:
+        bench.services.engine.remove_container(copy.name)
+        bench.services.engine.remove_containers({INSTANCE_LABEL: instance})
 
 
 HUNGRY = "(head -c 600M /dev/zero | tail -c 500M > /dev/null); exit 0"
