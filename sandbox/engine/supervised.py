@@ -22,7 +22,7 @@ from sandbox.engine.attached_stream import attach
 from sandbox.engine.beside import decode_exit
 from sandbox.engine.cgroups import CgroupPaths, Counters, find_cgroups, read_held_memory, read_kernel_memory
 from sandbox.engine.confinement import require_confinement
-from sandbox.engine.container import create_container, kill_container, remove_container
+from sandbox.engine.container import create_container, kill_container, remove_container, remove_ended_container
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
 from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
@@ -74,7 +74,7 @@ def run_supervised(
     has no other user. Otherwise it is removed. Raises: `policy_violation` when the created container differs from the
     request, `image_missing`, `internal` when the guest could not be started. Interrupts pass through after removal.
     """
-    clean = False
+    clean, remove = False, remove_container
     keep = keep and find_dialect(engine).keeps_stdin
     try:
         with ExitStack() as stack:
@@ -83,10 +83,11 @@ def run_supervised(
             )
             with check.surround(guest.container_id):
                 ending, clean = _run_check(engine, guest, check)
+            remove = remove_ended_container
     finally:
         if not (keep and clean):
             # By name: the name is unique to us, and known even if an interrupt arrives before the engine's answer.
-            remove_container(engine, name)
+            remove(engine, name)
     return ending
 
 

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge
 from sandbox.checks.executors import TaskContainer
-from sandbox.engine import pid1_session, supervised
+from sandbox.engine import container, pid1_session, supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import INSTANCE_LABEL, task_container_name
 from sandbox.engine.container_types import Streams, SupervisedCheck, never_stop
@@ -34,6 +34,7 @@ from sandbox.images import resolve_image
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.store.home import Home
+from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services, build_services
 from tests.docker.conftest import docker_api
@@ -388,6 +389,24 @@ def test_p12_a_copied_home_ends_no_check_of_the_original(bench: Bench, tmp_path:
         bench.services.engine.remove_containers({INSTANCE_LABEL: instance})
 
 
+def test_an_engine_that_refuses_a_removal_costs_no_verdict(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The container is quarantined: no check runs in it again. Control: before the end, a refusal is an error."""
+    quarantine = QuarantineNotes(bench.services.home.quarantine)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(container, "remove_within", _refuse)
+        assert bench.sh(HUNGRY).verdict is Verdict.OOM_KILLED
+        assert quarantine.names() == {bench.name: bench.container()}
+        with pytest.raises(SandboxError, match="could not be removed"):
+            _start(bench, lambda _argv: ["/bin/false"], name=f"{bench.name}-other")
+    bench.services.engine.remove_container(f"{bench.name}-other")
+    bench.services.engine.retry_removal(bench.name)
+    assert (quarantine.names(), bench.container()) == ({}, "")
+
+
+def _refuse(*_: object) -> None:
+    raise SandboxError(ErrorCode.INTERNAL, "The engine refused to remove the container")
+
+
 HUNGRY = "(head -c 600M /dev/zero | tail -c 500M > /dev/null); exit 0"
 
 
@@ -526,7 +545,7 @@ def test_where_selinux_may_be_why_no_supervisor_starts_doctor_is_named(
     assert caught.value.code is (ErrorCode.ENGINE_UNAVAILABLE if selinux else ErrorCode.INTERNAL)
 
 
-def _start(bench: Bench, change: Callable[[list[str]], list[str]]) -> None:
+def _start(bench: Bench, change: Callable[[list[str]], list[str]], name: str = "") -> None:
     """Run `true` with another command line of PID 1."""
     options = create_options(_spec(bench), bench.services.policies.container)
     options["Entrypoint"] = change(options["Entrypoint"])
@@ -534,7 +553,7 @@ def _start(bench: Bench, change: Callable[[list[str]], list[str]]) -> None:
     work = SupervisedCheck(lambda created: build_command(("true",), PurePosixPath("/workspace"), {},
           bench.services.policies.container, created),
                 Streams(sink, sink), DEADLINE_S, never_stop)  # fmt: skip
-    bench.services.engine.run_supervised(bench.name, options, work, keep=False)
+    bench.services.engine.run_supervised(name or bench.name, options, work, keep=False)
 
 
 def _spec(bench: Bench) -> ContainerSpec:
