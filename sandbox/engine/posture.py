@@ -46,27 +46,45 @@ class _Mount:
     kind: str
 
 
-def find_posture_faults(posture: Posture, options: Mapping[str, Any], own_files: Collection[str] = ()) -> list[str]:
-    """List the differences from `options`, in words; empty when there is none. `own_files`: mounts of the engine."""
+def find_posture_faults(
+    posture: Posture,
+    options: Mapping[str, Any],
+    own_files: Collection[str] = (),
+    idle_tunnels: Collection[str] = (),
+) -> list[str]:
+    """List the differences from `options`, in words; empty when there is none. `own_files`: mounts of the engine.
+    `idle_tunnels`: interfaces that are proven to be out of use (fallback_tunnels.py).
+    """
     own_kernel = options["HostConfig"]["Runtime"] in OWN_KERNEL_RUNTIMES
     engine_files = None if own_kernel else _ENGINE_FILES.union(own_files)
     return [
         *_status_faults(posture.status, options["User"], own_kernel),
-        *_interface_faults(posture.interfaces),
+        *_interface_faults(list_interfaces(posture), idle_tunnels),
         *_mount_faults(posture.mountinfo, options["HostConfig"], engine_files),
         *([] if own_kernel else _port_faults(posture.port_start, options["HostConfig"]["Sysctls"])),
     ]
 
 
-def require_posture(posture: Posture, options: Mapping[str, Any], own_files: Collection[str] = ()) -> None:
+def require_posture(
+    posture: Posture,
+    options: Mapping[str, Any],
+    own_files: Collection[str] = (),
+    idle_tunnels: Collection[str] = (),
+) -> None:
     """Raises: `policy_violation`, with every difference from `options`."""
-    if faults := find_posture_faults(posture, options, own_files):
+    if faults := find_posture_faults(posture, options, own_files, idle_tunnels):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The guest differs from its request and was stopped: {'; '.join(faults)}",
-            hint="The engine or its host lacks a feature (`sandbox doctor` names it), or the worktree contains a link "
-            "at the place of a mount.",
+            hint="The engine or its host lacks a feature (`sandbox doctor` names it) or gives guests a network, or the "
+            "worktree contains a link at the place of a mount.",
         )
+
+
+def list_interfaces(posture: Posture) -> frozenset[str]:
+    """The network interfaces that the guest has. proc(5), /proc/net/dev."""
+    lines = posture.interfaces.split("\n")[_INTERFACE_HEADINGS:]
+    return frozenset(line.partition(":")[0].strip() for line in lines if line.strip())
 
 
 def _status_faults(text: str, user: str, own_kernel: bool) -> Iterator[str]:
@@ -83,10 +101,9 @@ def _status_faults(text: str, user: str, own_kernel: bool) -> Iterator[str]:
         yield f"it is in the groups {', '.join(sorted(more))}"
 
 
-def _interface_faults(text: str) -> Iterator[str]:
-    names = {line.partition(":")[0].strip() for line in text.split("\n")[_INTERFACE_HEADINGS:] if line.strip()}
-    if names != {"lo"}:  # PID 1 omits a text that is too long: no names at all
-        yield f"it has the network interfaces {', '.join(sorted(names - {'lo'})) or 'unknown'}"
+def _interface_faults(names: frozenset[str], idle: Collection[str]) -> Iterator[str]:
+    if names.difference(idle) != {"lo"}:  # PID 1 omits a text that is too long: no names at all
+        yield f"it has the network interfaces {', '.join(sorted(names.difference(idle, {'lo'}))) or 'unknown'}"
 
 
 def _port_faults(text: str, sysctls: Mapping[str, str]) -> Iterator[str]:

@@ -27,6 +27,7 @@ from sandbox.engine.container_types import ContainerExit, Streams, SupervisedChe
 from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
+from sandbox.engine.fallback_tunnels import find_idle_tunnels
 from sandbox.engine.guest_group import require_in_group
 from sandbox.engine.guest_process import find_guest_pid
 from sandbox.engine.kill_origin import KillOrigin
@@ -35,7 +36,7 @@ from sandbox.engine.mounts import require_mounts
 from sandbox.engine.ownership import require_writable_folders
 from sandbox.engine.pid1_messages import Command, ExitReport
 from sandbox.engine.pid1_session import Session, SessionOutcome
-from sandbox.engine.posture import require_posture
+from sandbox.engine.posture import list_interfaces, require_posture
 from sandbox.engine.pty_limit import limit_ptys
 from sandbox.engine.socket_memory import SocketWatch, limit_socket_memory
 from sandbox.engine.user_maps import require_no_host_root
@@ -153,11 +154,12 @@ def _verify_guest(
     if posture is None:
         raise _no_answer_error(engine, inspected)
     dialect = find_dialect(engine)
-    require_posture(posture, options, dialect.own_files)
+    pid = find_guest_pid(inspected, partial(_inspect, engine, inspected["Id"])) if engine.is_local else 0
+    idle_tunnels = find_idle_tunnels(list_interfaces(posture), pid)
+    require_posture(posture, options, dialect.own_files, idle_tunnels)
     require_writable_folders(posture, options)
-    pid, groups, memory_bytes = 0, None, int(options["HostConfig"]["Memory"])
+    groups, memory_bytes = None, int(options["HostConfig"]["Memory"])
     if engine.is_local:
-        pid = find_guest_pid(inspected, partial(_inspect, engine, inspected["Id"]))
         groups = find_cgroups(pid)
         require_no_host_root(pid, options)
         require_confinement(pid, inspected)
