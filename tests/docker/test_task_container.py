@@ -28,7 +28,7 @@ from sandbox.engine.container_labels import INSTANCE_LABEL, task_container_name
 from sandbox.engine.container_types import Streams, SupervisedCheck, never_stop
 from sandbox.engine.create_options import ContainerSpec, GuestAccount, Supervisor, create_options
 from sandbox.engine.guest_commands import build_command
-from sandbox.engine.products import count_bindable_cpus
+from sandbox.engine.guest_group import find_bindable_cpus
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import resolve_image
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
@@ -68,7 +68,7 @@ def guest(services: Services) -> GuestSettings:
         git_mask=services.home.git_mask,
         hosts=services.hosts_file,
         instance=services.home.instance_id,
-        cpus=count_bindable_cpus(services.engine_facts, os.cpu_count() or 1),
+        cpus=find_bindable_cpus(services.engine_facts),
         supervisor=Supervisor(
             ensure_supervisor(services.image_build_context, services.policies.container, courier), 600
         ),
