@@ -61,6 +61,7 @@ _GIT_FIXED = {43: 7, 44: 4, 45: 4, 46: 4, 47: 3, 48: 2, 49: 1, 50: 1}  # CVE-202
 _GIT_DEBIAN_FIXED = 3  # 2.39.5-0+deb12u3
 _RUNC_FIXED = {(1, 2): 8, (1, 3): 3}  # CVE-2025-31133, CVE-2025-52565, CVE-2025-52881
 _RUNC_FIRST_SAFE = (1, 4)
+_RUNC_FIRST_SAFE_CANDIDATE = 3  # 1.4.0-rc.3
 
 Facts = Mapping[str, Any]
 """The engine's answer to `GET /info`, unchanged."""
@@ -226,7 +227,7 @@ def runc_probe(info: Facts, configured: str) -> Probe:
         return _ok("runc", f"{text or 'unknown'}, not used")
     if version is None:
         return _warn("runc", text or "unknown", "Check `runc --version`: 1.2.8, 1.3.3, 1.4.0 or later.")
-    if _is_fixed_runc(version):
+    if _is_fixed_runc(version, text):
         return _ok("runc", text)
     if re.search(r"\+deb|ubuntu|\+ds|\.el\d|\.fc\d", text):
         return _warn(
@@ -631,8 +632,11 @@ def _parse_version(text: str) -> tuple[int, int, int] | None:
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
-def _is_fixed_runc(version: tuple[int, int, int]) -> bool:
+def _is_fixed_runc(version: tuple[int, int, int], text: str) -> bool:
     branch = version[:2]
+    candidate = re.search(r"(?<![\d.])1\.4\.0[-~]rc\.?(\d+)", text)
+    if candidate is not None:
+        return int(candidate[1]) >= _RUNC_FIRST_SAFE_CANDIDATE
     return branch >= _RUNC_FIRST_SAFE or version[2] >= _RUNC_FIXED.get(branch, 1_000)
 
 
