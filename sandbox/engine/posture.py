@@ -25,9 +25,14 @@ _KERNEL_KINDS = frozenset({"proc", "sysfs", "tmpfs", "devtmpfs", "devpts", "mque
 """File systems that have no files of the host's disks: one of a disk at `/dev/shm` is a directory of the host."""
 
 _READ_ONLY_KINDS = frozenset({"sysfs", "selinuxfs"})
-"""Settings of the kernel. Limits (cgroup, cgroup2) are not among them: in a user namespace the runtime mounts them
-writable (seen: runc 1.1.5), and their files belong to the host's root, which is no user of the namespace.
+"""Settings of the kernel. Limits are not among them: in a user namespace the runtime mounts them writable (seen: runc
+1.1.5), and their files belong to the host's root, which is no user of the namespace.
 """
+
+_LIMIT_KINDS = frozenset({"cgroup", "cgroup2"})
+"""A guest of a rootless engine is its user, who owns the files of these limits: there they must be read-only, too."""
+
+_ROOTLESS_USER = "0:0"
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  # the guest's
 _ENGINE_FILES = frozenset({"/", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"})
@@ -60,7 +65,7 @@ def find_posture_faults(
     return [
         *_status_faults(posture.status, options["User"], own_kernel),
         *_interface_faults(list_interfaces(posture), idle_tunnels),
-        *_mount_faults(posture.mountinfo, options["HostConfig"], engine_files),
+        *_mount_faults(posture.mountinfo, options, engine_files),
         *([] if own_kernel else _port_faults(posture.port_start, options["HostConfig"]["Sysctls"])),
     ]
 
@@ -111,9 +116,9 @@ def _port_faults(text: str, sysctls: Mapping[str, str]) -> Iterator[str]:
         yield f"it may listen on ports from {text.strip() or 'unknown'} on"
 
 
-def _mount_faults(text: str, host: Mapping[str, Any], engine_files: frozenset[str] | None) -> Iterator[str]:
+def _mount_faults(text: str, options: Mapping[str, Any], engine_files: frozenset[str] | None) -> Iterator[str]:
     """`engine_files`: mounts of the engine; None for a kernel that does not show all of its mounts."""
-    table = _parse_mount_table(text)
+    host, table = options["HostConfig"], _parse_mount_table(text)
     for target in find_missing_mounts(text, [*(mount["Target"] for mount in host["Mounts"]), *host["Tmpfs"], "/"]):
         yield f"no mount at {target}"
     for target in ("/", *(mount["Target"] for mount in host["Mounts"] if mount["ReadOnly"])):
@@ -121,6 +126,7 @@ def _mount_faults(text: str, host: Mapping[str, Any], engine_files: frozenset[st
             yield f"{target} is writable"
     if engine_files is not None:
         yield from _foreign_faults(table, host, engine_files)
+        yield from _limit_faults(table, options["User"])
 
 
 def _foreign_faults(
@@ -139,6 +145,13 @@ def _foreign_faults(
             yield f"{target} shows a deleted directory or file"
         if target in host["Tmpfs"] and (mount.kind != "tmpfs" or not mount.options >= _TMPFS_OPTIONS):
             yield f"{target} is not a tmpfs with nosuid and nodev"
+
+
+def _limit_faults(table: Mapping[str, _Mount], user: str) -> Iterator[str]:
+    """Limits that the guest could change itself."""
+    for target, mount in table.items():
+        if user == _ROOTLESS_USER and mount.kind in _LIMIT_KINDS and "ro" not in mount.options:
+            yield f"{target} is writable"
 
 
 def _kernel_faults(target: str, mount: _Mount) -> Iterator[str]:
