@@ -20,7 +20,13 @@ from sandbox.engine.cgroups import SOCKET_LIMIT
 from sandbox.engine.guest_group import GuestGroup, read_group_host
 from sandbox.engine.guest_process import PROCESSES_HINT
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
-from sandbox.engine.products import has_security_option, how_to_get_runtime, is_podman, is_rootless
+from sandbox.engine.products import (
+    has_containerd_store,
+    has_security_option,
+    how_to_get_runtime,
+    is_podman,
+    is_rootless,
+)
 from sandbox.engine.protocol import EngineInformation
 from sandbox.engine.user_maps import find_first_ids
 from sandbox.errors import SandboxError
@@ -61,6 +67,7 @@ _GIT_FIXED = {43: 7, 44: 4, 45: 4, 46: 4, 47: 3, 48: 2, 49: 1, 50: 1}  # CVE-202
 _GIT_DEBIAN_FIXED = 3  # 2.39.5-0+deb12u3
 _RUNC_FIXED = {(1, 2): 8, (1, 3): 3}  # CVE-2025-31133, CVE-2025-52565, CVE-2025-52881
 _RUNC_FIRST_SAFE = (1, 4)
+_CONTAINERD_ROOT = Path("/var/lib/containerd")
 _RUNC_FIRST_SAFE_CANDIDATE = 3  # 1.4.0-rc.3
 
 Facts = Mapping[str, Any]
@@ -624,6 +631,15 @@ def _nearest_existing(folder: Path) -> Path:
 def _find_engine_root(engine: EngineInformation | SandboxError, info: Facts | SandboxError) -> Path | None:
     if isinstance(engine, SandboxError) or isinstance(info, SandboxError) or not engine.is_local:
         return None
+    return choose_engine_root(info)
+
+
+def choose_engine_root(info: Facts, of_containerd: Path = _CONTAINERD_ROOT) -> Path:
+    """Where images and layers are. No answer of the engine names the root of containerd; a rootless engine starts one
+    of its own, below its own root.
+    """
+    if has_containerd_store(info) and not is_rootless(info) and os.access(of_containerd, os.F_OK):
+        return of_containerd
     return Path(str(info.get("DockerRootDir") or "/var/lib/docker"))
 
 

@@ -18,6 +18,8 @@ _DEBIAN_PACKAGE = re.compile(r"runc_([^_]+)_[a-z0-9]+")
 _CPU_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _RUNC_VERSION = re.compile(r"runc version (\S+)")
 
+_STORE_KEY, _CONTAINERD_STORE = "driver-type", "io.containerd.snapshotter.v1"
+
 _CONTROLLERS = {
     "MemoryLimit": "memory",
     "SwapLimit": "memory",
@@ -70,6 +72,11 @@ def has_security_option(info: Mapping[str, Any], name: str) -> bool:
 def is_rootless(info: Mapping[str, Any]) -> bool:
     """Whether an ordinary user runs the engine, from `GET /info`."""
     return has_security_option(info, "rootless") or info.get("Rootless") is True  # Podman 4.3 says only the latter
+
+
+def has_containerd_store(info: Mapping[str, Any]) -> bool:
+    """Whether containerd keeps the images and layers of containers (the default of Docker 29), from `GET /info`."""
+    return [_STORE_KEY, _CONTAINERD_STORE] in [list(pair) for pair in info.get("DriverStatus") or ()]
 
 
 def list_bindable_cpus(info: Mapping[str, Any], effective: str) -> tuple[int, ...]:

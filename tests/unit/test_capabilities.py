@@ -102,6 +102,21 @@ def test_whatever_is_not_ok_says_what_to_do(tmp_path: Path) -> None:
         assert all(probe.hint for probe in probes if probe.level is not OK)
 
 
+def test_the_disk_of_the_engine_is_where_its_images_are(tmp_path: Path) -> None:
+    classic = {"DockerRootDir": "/srv/docker", "DriverStatus": [["Backing Filesystem", "extfs"]]}
+    containerd = {"DockerRootDir": "/srv/docker", "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
+    rootless = {**containerd, "SecurityOptions": ["name=rootless"]}
+    assert c.choose_engine_root(containerd, tmp_path) == tmp_path
+    others = [
+        (classic, tmp_path),
+        (rootless, tmp_path),
+        (containerd, tmp_path / "none"),
+        ({"DriverStatus": None}, tmp_path),
+    ]
+    roots = [str(c.choose_engine_root(info, folder)) for info, folder in others]
+    assert roots == ["/srv/docker", "/srv/docker", "/srv/docker", "/var/lib/docker"]
+
+
 def test_remote_engine_is_a_warning() -> None:
     assert c.engine_probe(engine(url="tcp://build:2376"), INFO).level is WARN
 
