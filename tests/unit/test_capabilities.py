@@ -107,7 +107,7 @@ def test_the_disk_of_the_engine_is_where_its_images_are(tmp_path: Path) -> None:
     containerd = {"DockerRootDir": "/srv/docker", "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
     rootless = {**containerd, "SecurityOptions": ["name=rootless"]}
     assert c.choose_engine_root(containerd, tmp_path) == tmp_path
-    others = [
+    others: list[tuple[dict[str, Any], Path]] = [
         (classic, tmp_path),
         (rootless, tmp_path),
         (containerd, tmp_path / "none"),
