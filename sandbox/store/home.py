@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -18,6 +17,7 @@ from sandbox.lazy_module import LazyModule
 from sandbox.store.lockfile import create_locked
 
 if TYPE_CHECKING:
+    import hashlib
     import secrets
 
     import filelock
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from sandbox import document_errors, guest_labels
 else:  # loaded at first use (docs/adr/0080)
+    hashlib = LazyModule("hashlib")
     secrets = LazyModule("secrets")
     filelock = LazyModule("filelock")
     platformdirs = LazyModule("platformdirs")
