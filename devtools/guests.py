@@ -12,6 +12,7 @@ from sandbox.engine.connection import connect
 from sandbox.engine.container import remove_container
 from sandbox.engine.container_labels import INSTANCE_LABEL
 from sandbox.errors import SandboxError
+from sandbox.store.home import Home
 
 
 def remove_guests_of(home: Path) -> None:
@@ -42,6 +43,6 @@ def _list_instances(folder: Path) -> Iterator[str]:
     """The ids of all homes below a folder."""
     for place, folders, files in os.walk(folder):
         if "instance" in files:
-            yield (Path(place) / "instance").read_text(errors="replace")
+            yield Home(Path(place)).instance_id
         if "repositories" in folders:
             folders.remove("repositories")

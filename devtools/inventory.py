@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.engine.connection import DockerEngine
+from sandbox.store.home import Home
 
 _TEMPORARY = (
     "**/.*.tmp",
@@ -137,7 +138,7 @@ def _containers(home: Path, engine: DockerEngine) -> list[str]:
     instance = home / "instance"
     if not instance.exists():
         return []
-    label = f"space.sandbox.instance={instance.read_text()}"
+    label = f"space.sandbox.instance={Home(home).instance_id}"
     listed = engine.api.containers(all=True, filters={"label": label})
     due = [c for c in listed if c["Labels"].get("space.sandbox.task") in _open(home) and _is_kept(c)]
     return [f"container {c['Names'][0]}" for c in listed if c not in due]

@@ -18,8 +18,15 @@ from sandbox.byte_sizes import format_bytes
 from sandbox.config import Settings, WorkspaceSettings
 from sandbox.engine.cgroups import SOCKET_LIMIT
 from sandbox.engine.guest_group import GuestGroup, read_group_host
+from sandbox.engine.guest_process import PROCESSES_HINT
 from sandbox.engine.mounts import INVISIBLE_FILES_HINT
-from sandbox.engine.products import has_security_option, how_to_get_runtime, is_podman, is_rootless
+from sandbox.engine.products import (
+    has_containerd_store,
+    has_security_option,
+    how_to_get_runtime,
+    is_podman,
+    is_rootless,
+)
 from sandbox.engine.protocol import EngineInformation
 from sandbox.engine.user_maps import find_first_ids
 from sandbox.errors import SandboxError
@@ -60,6 +67,8 @@ _GIT_FIXED = {43: 7, 44: 4, 45: 4, 46: 4, 47: 3, 48: 2, 49: 1, 50: 1}  # CVE-202
 _GIT_DEBIAN_FIXED = 3  # 2.39.5-0+deb12u3
 _RUNC_FIXED = {(1, 2): 8, (1, 3): 3}  # CVE-2025-31133, CVE-2025-52565, CVE-2025-52881
 _RUNC_FIRST_SAFE = (1, 4)
+_CONTAINERD_ROOT = Path("/var/lib/containerd")
+_RUNC_FIRST_SAFE_CANDIDATE = 3  # 1.4.0-rc.3
 
 Facts = Mapping[str, Any]
 """The engine's answer to `GET /info`, unchanged."""
@@ -225,7 +234,7 @@ def runc_probe(info: Facts, configured: str) -> Probe:
         return _ok("runc", f"{text or 'unknown'}, not used")
     if version is None:
         return _warn("runc", text or "unknown", "Check `runc --version`: 1.2.8, 1.3.3, 1.4.0 or later.")
-    if _is_fixed_runc(version):
+    if _is_fixed_runc(version, text):
         return _ok("runc", text)
     if re.search(r"\+deb|ubuntu|\+ds|\.el\d|\.fc\d", text):
         return _warn(
@@ -376,6 +385,17 @@ def visibility_probe(unknown: str = "", *, files: bool = True, mounts: bool = Tr
         hint = "The engine has its own mount namespace: set workspaces.worktree = 'plain', or start it in this host's."
         return _fail("files", "the engine does not see the mounts in this home", hint)
     return _ok("files", "the engine sees this home")
+
+
+def processes_probe(*, seen: bool, unknown: str = "") -> Probe:
+    """Whether this process sees the engine's, and so those of guests. `unknown`: why this could not be tested."""
+    if unknown:
+        return _warn("processes", f"unknown: {unknown}", "It could not be tested whether guests' processes are seen.")
+    if not seen:
+        return _fail(
+            "processes", "this controller does not see those of the engine; checks are refused", PROCESSES_HINT
+        )
+    return _ok("processes", "those of guests are seen")
 
 
 def profile_probes(profiles: Iterable[Profile]) -> tuple[Probe, ...]:
@@ -611,6 +631,15 @@ def _nearest_existing(folder: Path) -> Path:
 def _find_engine_root(engine: EngineInformation | SandboxError, info: Facts | SandboxError) -> Path | None:
     if isinstance(engine, SandboxError) or isinstance(info, SandboxError) or not engine.is_local:
         return None
+    return choose_engine_root(info)
+
+
+def choose_engine_root(info: Facts, of_containerd: Path = _CONTAINERD_ROOT) -> Path:
+    """Where images and layers are. No answer of the engine names the root of containerd; a rootless engine starts one
+    of its own, below its own root.
+    """
+    if has_containerd_store(info) and not is_rootless(info) and os.access(of_containerd, os.F_OK):
+        return of_containerd
     return Path(str(info.get("DockerRootDir") or "/var/lib/docker"))
 
 
@@ -619,8 +648,11 @@ def _parse_version(text: str) -> tuple[int, int, int] | None:
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
-def _is_fixed_runc(version: tuple[int, int, int]) -> bool:
+def _is_fixed_runc(version: tuple[int, int, int], text: str) -> bool:
     branch = version[:2]
+    candidate = re.search(r"(?<![\d.])1\.4\.0[-~]rc\.?(\d+)", text)
+    if candidate is not None:
+        return int(candidate[1]) >= _RUNC_FIRST_SAFE_CANDIDATE
     return branch >= _RUNC_FIRST_SAFE or version[2] >= _RUNC_FIXED.get(branch, 1_000)
 
 

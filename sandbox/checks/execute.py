@@ -146,7 +146,7 @@ class GuestSettings:
     git_mask: Path
     hosts: Path
     instance: str
-    cpus: int  # of the engine's host; 0: a guest cannot be bound to some of them
+    cpus: tuple[int, ...]  # that a guest can be bound to; none: it sees all
     supervisor: Supervisor
     layers: tuple[GuestLayer, ...] = ()
     services: tuple[ServiceSetup, ...] = ()  # of all checks of the profile

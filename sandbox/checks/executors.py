@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -156,13 +156,17 @@ class FetchContainer:
         return self.engine.run_supervised(name, options, work, keep=False)
 
 
-def choose_cpus(cpus: float, available: int, pick: Callable[[int], int] = random.randrange) -> str:
-    """Choose a contiguous CPU set for a check, so that `nproc` is correct in the guest; '' when it may use all CPUs."""
+def choose_cpus(cpus: float, available: Sequence[int], pick: Callable[[int], int] = random.randrange) -> str:
+    """Choose neighbours of the available CPUs for a check, so that `nproc` is correct in the guest; '' when it may use
+    all CPUs.
+    """
     count = math.ceil(cpus)
-    if count >= available:
+    if count >= len(available):
         return ""
-    first = pick(available - count + 1)
-    return f"{first}-{first + count - 1}" if count > 1 else str(first)
+    first = pick(len(available) - count + 1)
+    chosen = available[first : first + count]
+    is_one_range = count > 1 and chosen[-1] - chosen[0] == count - 1
+    return f"{chosen[0]}-{chosen[-1]}" if is_one_range else ",".join(map(str, chosen))
 
 
 def _build_spec(

@@ -44,7 +44,9 @@ def decode_exit(done: ExitReport) -> tuple[int | None, int | None]:
 
 
 class BesideCommand:
-    """A command beside the check. `ended`: its report is there, or it will have none."""
+    """A command beside the check. `ended`: its report is there, or it will have none. `cut_streams`: those with more
+    output than is kept.
+    """
 
     def __init__(self, deadline_s: float, keep_bytes: int) -> None:
         self._gives_up_at = time.monotonic() + deadline_s + OVERDUE_S
@@ -53,6 +55,7 @@ class BesideCommand:
         self.report: ExitReport | None = None
         self.outputs = {pid1_messages.STDOUT: bytearray(), pid1_messages.STDERR: bytearray()}
         self.output_bytes = 0
+        self.cut_streams: set[str] = set()
 
     @property
     def ended(self) -> bool:
@@ -66,7 +69,10 @@ class BesideCommand:
             self._refused = True
         else:
             kept = self.outputs[message.stream]
-            kept += message.data[: max(0, self._keep_bytes - len(kept))]
+            room = max(0, self._keep_bytes - len(kept))
+            kept += message.data[:room]
+            if len(message.data) > room:
+                self.cut_streams.add(message.stream)
             self.output_bytes += len(message.data)
 
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from functools import cache
+from itertools import dropwhile
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self, TypeVar
@@ -318,11 +319,15 @@ def _find_v1_directory(root: Path, groups: dict[str, str], controller: str) -> P
 
 
 def _find_directory(root: Path, path: str) -> Path | None:
-    """None for the host's root group, which is not a container's, and for `..`, a group outside our namespace."""
-    pure = PurePosixPath(path)
-    if path in ("", "/") or ".." in pure.parts:
+    """None for the host's root group, which is not a container's, and for a group that is not below `root`.
+
+    A group outside of our namespace is shown from it: `/../../space/ID`. It is at `root` still where the hierarchy is
+    mounted from its top, as in the manifests under `deploy/` (cgroup_namespaces(7)).
+    """
+    parts = [*dropwhile(lambda part: part in ("/", ".."), PurePosixPath(path).parts)]
+    if not parts or ".." in parts:
         return None
-    found = root / pure.relative_to("/")
+    found = root.joinpath(*parts)
     return found if found.is_dir() else None
 
 

@@ -25,6 +25,7 @@ from sandbox.engine.container_types import (
 from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
+from sandbox.engine.guest_process import find_guest_pid
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.quarantine import REMOVE_TIMEOUT_S, is_quarantined, quarantine_container, remove_within
 from sandbox.errors import ErrorCode, SandboxError
@@ -86,11 +87,13 @@ def run_to_end(
 
 @contextmanager
 def _temporary_container(engine: DockerApi, name: str, options: Mapping[str, Any]) -> Iterator[str]:
+    remove = remove_container
     try:
         yield str(create_container(engine, name, options)["Id"])
+        remove = remove_ended_container
     finally:
         # By name: the name is unique to us, and known even if an interrupt arrives before the engine's answer.
-        remove_container(engine, name)
+        remove(engine, name)
 
 
 def create_container(engine: DockerApi, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,16 +122,27 @@ def remove_container(engine: DockerApi, name: str) -> None:
     try:
         attempts(remove_within, engine, name, REMOVE_TIMEOUT_S)
     except SandboxError as error:
-        if error.code is ErrorCode.TIMEOUT and engine.quarantine is not None:
-            with suppress(OSError):  # the home cannot be written: fall through to the error
-                quarantine_container(engine, engine.quarantine, name, error)
-                return
+        if error.code is ErrorCode.TIMEOUT and _try_quarantine(engine, name, error):
+            return
         raise SandboxError(
             error.code if error.code is ErrorCode.ENGINE_UNAVAILABLE else ErrorCode.INTERNAL,
             f"The container {name} could not be removed",
             details=error.details,
             hint=f"Remove it with: docker rm -f {name}",
         ) from error
+
+
+def remove_ended_container(engine: DockerApi, name: str) -> None:
+    """As `remove_container`, when it is known how the guest ended: an engine that refuses or has stopped costs no
+    verdict. The container is quarantined, so no check runs in it again, and `sandbox gc` removes it later.
+
+    Raises: as `remove_container`, where it cannot be quarantined.
+    """
+    try:
+        remove_container(engine, name)
+    except SandboxError as error:
+        if not _try_quarantine(engine, name, error):
+            raise
 
 
 def list_containers(engine: DockerApi, labels: Mapping[str, str]) -> list[ContainerSummary]:
@@ -154,6 +168,15 @@ def remove_containers(engine: DockerApi, labels: Mapping[str, str]) -> None:
     """Remove every container with all these labels, running or not."""
     for container in list_containers(engine, labels):
         remove_container(engine, container.id)
+
+
+def _try_quarantine(engine: DockerApi, name: str, error: SandboxError) -> bool:
+    """Quarantine a container; False where that cannot be recorded."""
+    if engine.quarantine is not None:
+        with suppress(OSError):  # the home cannot be written
+            quarantine_container(engine, engine.quarantine, name, error)
+            return True
+    return False
 
 
 def _is_retryable(error: BaseException) -> bool:
@@ -258,8 +281,13 @@ def _check_mounts_and_find_cgroups(
     """Check the guest's mounts and find its control groups; None when it has ended or the engine is not local."""
     if not engine.is_local:
         return None
-    with translate_errors("inspect the started container"):
-        pid = int(engine.api.inspect_container(container_id)["State"]["Pid"])
+
+    def inspect() -> dict[str, Any] | None:
+        with translate_errors("inspect the started container"):
+            return find_object(engine, "containers", container_id)
+
+    inspected = inspect()
+    pid = find_guest_pid(inspected, inspect) if inspected else 0
     if not pid:
         return None
     require_mounts(pid, options)

@@ -23,6 +23,12 @@ class Endpoint:
     source: str
     tls_folder: Path | None = None
 
+    @property
+    def socket_path(self) -> str:
+        """Path of a unix socket; '' for any other address."""
+        scheme, _, path = self.url.partition("://")
+        return "/" + path.lstrip("/") if scheme == "unix" else ""
+
 
 def candidate_endpoints(configured: str, environ: Mapping[str, str]) -> list[Endpoint]:
     """List the endpoints to try, best first. An explicit setting is the only one: there is no silent fallback."""

@@ -36,10 +36,11 @@ from sandbox.engine.cgroups import (
     read_memory_limit,
     share_of_sockets,
 )
-from sandbox.engine.products import is_podman, is_rootless
+from sandbox.engine.products import is_podman, is_rootless, list_bindable_cpus
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 
+_CPUSET = "cpuset"
 SYSTEMCTL = "/usr/bin/systemctl"
 _SYSTEMCTL_S = 20.0
 _SETTLING_S = 1.0
@@ -160,6 +161,22 @@ def read_group_host(info: Mapping[str, Any]) -> GroupHost | None:
         return GroupHost(driver, int(version), default_parent=parents[driver])
     delegated = find_delegated_group(os.geteuid())
     return GroupHost(driver, int(version), delegated, run_user_systemctl, "user.slice") if driver == "systemd" else None
+
+
+def find_bindable_cpus(info: Mapping[str, Any], name: str = "") -> tuple[int, ...]:
+    """The CPUs of which guests in the group `name` can get their own; none: they see all. See `list_bindable_cpus`."""
+    host = read_group_host(info)
+    return list_bindable_cpus(info, read_effective_cpus(host, name)) if host else ()
+
+
+def read_effective_cpus(host: GroupHost, name: str) -> str:
+    """The CPUs that are online and that the group of all guests may use, as the kernel lists them; '' if unknown. A
+    group of version 1 without guests has none yet: those of the groups of the engine then.
+    """
+    folders = [host.find_directory(name, _CPUSET)] if name else []
+    files = ("cpuset.cpus.effective",) if host.version > 1 else ("cpuset.effective_cpus", "cpuset.cpus")
+    found = (_read(folder / file) for folder in (*folders, host.find_hierarchy(_CPUSET)) for file in files)
+    return next(filter(None, found), "")
 
 
 def parent_name(name: str, driver: str) -> str:

@@ -25,9 +25,14 @@ _KERNEL_KINDS = frozenset({"proc", "sysfs", "tmpfs", "devtmpfs", "devpts", "mque
 """File systems that have no files of the host's disks: one of a disk at `/dev/shm` is a directory of the host."""
 
 _READ_ONLY_KINDS = frozenset({"sysfs", "selinuxfs"})
-"""Settings of the kernel. Limits (cgroup, cgroup2) are not among them: in a user namespace the runtime mounts them
-writable (seen: runc 1.1.5), and their files belong to the host's root, which is no user of the namespace.
+"""Settings of the kernel. Limits are not among them: in a user namespace the runtime mounts them writable (seen: runc
+1.1.5), and their files belong to the host's root, which is no user of the namespace.
 """
+
+_LIMIT_KINDS = frozenset({"cgroup", "cgroup2"})
+"""A guest of a rootless engine is its user, who owns the files of these limits: there they must be read-only, too."""
+
+_ROOTLESS_USER = "0:0"
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  # the guest's
 _ENGINE_FILES = frozenset({"/", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"})
@@ -46,27 +51,45 @@ class _Mount:
     kind: str
 
 
-def find_posture_faults(posture: Posture, options: Mapping[str, Any], own_files: Collection[str] = ()) -> list[str]:
-    """List the differences from `options`, in words; empty when there is none. `own_files`: mounts of the engine."""
+def find_posture_faults(
+    posture: Posture,
+    options: Mapping[str, Any],
+    own_files: Collection[str] = (),
+    idle_tunnels: Collection[str] = (),
+) -> list[str]:
+    """List the differences from `options`, in words; empty when there is none. `own_files`: mounts of the engine.
+    `idle_tunnels`: interfaces that are proven to be out of use (fallback_tunnels.py).
+    """
     own_kernel = options["HostConfig"]["Runtime"] in OWN_KERNEL_RUNTIMES
     engine_files = None if own_kernel else _ENGINE_FILES.union(own_files)
     return [
         *_status_faults(posture.status, options["User"], own_kernel),
-        *_interface_faults(posture.interfaces),
-        *_mount_faults(posture.mountinfo, options["HostConfig"], engine_files),
+        *_interface_faults(list_interfaces(posture), idle_tunnels),
+        *_mount_faults(posture.mountinfo, options, engine_files),
         *([] if own_kernel else _port_faults(posture.port_start, options["HostConfig"]["Sysctls"])),
     ]
 
 
-def require_posture(posture: Posture, options: Mapping[str, Any], own_files: Collection[str] = ()) -> None:
+def require_posture(
+    posture: Posture,
+    options: Mapping[str, Any],
+    own_files: Collection[str] = (),
+    idle_tunnels: Collection[str] = (),
+) -> None:
     """Raises: `policy_violation`, with every difference from `options`."""
-    if faults := find_posture_faults(posture, options, own_files):
+    if faults := find_posture_faults(posture, options, own_files, idle_tunnels):
         raise SandboxError(
             ErrorCode.POLICY_VIOLATION,
             f"The guest differs from its request and was stopped: {'; '.join(faults)}",
-            hint="The engine or its host lacks a feature (`sandbox doctor` names it), or the worktree contains a link "
-            "at the place of a mount.",
+            hint="The engine or its host lacks a feature (`sandbox doctor` names it) or gives guests a network, or the "
+            "worktree contains a link at the place of a mount.",
         )
+
+
+def list_interfaces(posture: Posture) -> frozenset[str]:
+    """The network interfaces that the guest has. proc(5), /proc/net/dev."""
+    lines = posture.interfaces.split("\n")[_INTERFACE_HEADINGS:]
+    return frozenset(line.partition(":")[0].strip() for line in lines if line.strip())
 
 
 def _status_faults(text: str, user: str, own_kernel: bool) -> Iterator[str]:
@@ -83,10 +106,9 @@ def _status_faults(text: str, user: str, own_kernel: bool) -> Iterator[str]:
         yield f"it is in the groups {', '.join(sorted(more))}"
 
 
-def _interface_faults(text: str) -> Iterator[str]:
-    names = {line.partition(":")[0].strip() for line in text.split("\n")[_INTERFACE_HEADINGS:] if line.strip()}
-    if names != {"lo"}:  # PID 1 omits a text that is too long: no names at all
-        yield f"it has the network interfaces {', '.join(sorted(names - {'lo'})) or 'unknown'}"
+def _interface_faults(names: frozenset[str], idle: Collection[str]) -> Iterator[str]:
+    if names.difference(idle) != {"lo"}:  # PID 1 omits a text that is too long: no names at all
+        yield f"it has the network interfaces {', '.join(sorted(names.difference(idle, {'lo'}))) or 'unknown'}"
 
 
 def _port_faults(text: str, sysctls: Mapping[str, str]) -> Iterator[str]:
@@ -94,9 +116,9 @@ def _port_faults(text: str, sysctls: Mapping[str, str]) -> Iterator[str]:
         yield f"it may listen on ports from {text.strip() or 'unknown'} on"
 
 
-def _mount_faults(text: str, host: Mapping[str, Any], engine_files: frozenset[str] | None) -> Iterator[str]:
+def _mount_faults(text: str, options: Mapping[str, Any], engine_files: frozenset[str] | None) -> Iterator[str]:
     """`engine_files`: mounts of the engine; None for a kernel that does not show all of its mounts."""
-    table = _parse_mount_table(text)
+    host, table = options["HostConfig"], _parse_mount_table(text)
     for target in find_missing_mounts(text, [*(mount["Target"] for mount in host["Mounts"]), *host["Tmpfs"], "/"]):
         yield f"no mount at {target}"
     for target in ("/", *(mount["Target"] for mount in host["Mounts"] if mount["ReadOnly"])):
@@ -104,6 +126,7 @@ def _mount_faults(text: str, host: Mapping[str, Any], engine_files: frozenset[st
             yield f"{target} is writable"
     if engine_files is not None:
         yield from _foreign_faults(table, host, engine_files)
+        yield from _limit_faults(table, options["User"])
 
 
 def _foreign_faults(
@@ -122,6 +145,13 @@ def _foreign_faults(
             yield f"{target} shows a deleted directory or file"
         if target in host["Tmpfs"] and (mount.kind != "tmpfs" or not mount.options >= _TMPFS_OPTIONS):
             yield f"{target} is not a tmpfs with nosuid and nodev"
+
+
+def _limit_faults(table: Mapping[str, _Mount], user: str) -> Iterator[str]:
+    """Limits that the guest could change itself."""
+    for target, mount in table.items():
+        if user == _ROOTLESS_USER and mount.kind in _LIMIT_KINDS and "ro" not in mount.options:
+            yield f"{target} is writable"
 
 
 def _kernel_faults(target: str, mount: _Mount) -> Iterator[str]:

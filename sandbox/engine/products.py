@@ -15,7 +15,10 @@ _FIRST_PODMAN = (4, 3)
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _RUNC = re.compile(r"OCI Runtime \((.*/)?runc\)")
 _DEBIAN_PACKAGE = re.compile(r"runc_([^_]+)_[a-z0-9]+")
+_CPU_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _RUNC_VERSION = re.compile(r"runc version (\S+)")
+
+_STORE_KEY, _CONTAINERD_STORE = "driver-type", "io.containerd.snapshotter.v1"
 
 _CONTROLLERS = {
     "MemoryLimit": "memory",
@@ -71,11 +74,19 @@ def is_rootless(info: Mapping[str, Any]) -> bool:
     return has_security_option(info, "rootless") or info.get("Rootless") is True  # Podman 4.3 says only the latter
 
 
-def count_bindable_cpus(info: Mapping[str, Any], cpus: int) -> int:
-    """From how many CPUs of a host that has `cpus` a guest gets its own, from `GET /info`; 0 where the engine cannot
-    bind it to any (a rootless one without the controller `cpuset`): then it sees all of them.
+def has_containerd_store(info: Mapping[str, Any]) -> bool:
+    """Whether containerd keeps the images and layers of containers (the default of Docker 29), from `GET /info`."""
+    return [_STORE_KEY, _CONTAINERD_STORE] in [list(pair) for pair in info.get("DriverStatus") or ()]
+
+
+def list_bindable_cpus(info: Mapping[str, Any], effective: str) -> tuple[int, ...]:
+    """The CPUs of which a guest can get its own, from `GET /info` and those of the group above it (`0-3,6`). None where
+    the engine cannot bind it to any (a rootless one without the controller `cpuset`), or has others than the group
+    and so refuses some: then a guest sees all of its engine's.
     """
-    return 0 if info.get("CPUSet") is False else cpus
+    found = [range(int(a), int(b or a) + 1) for a, b in _CPU_RANGE.findall(effective)]
+    cpus = tuple(number for numbers in found for number in numbers)
+    return () if info.get("CPUSet") is False or len(cpus) != info.get("NCPU") else cpus
 
 
 def complete_podman_info(

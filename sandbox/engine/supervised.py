@@ -22,19 +22,21 @@ from sandbox.engine.attached_stream import attach
 from sandbox.engine.beside import decode_exit
 from sandbox.engine.cgroups import CgroupPaths, Counters, find_cgroups, read_held_memory, read_kernel_memory
 from sandbox.engine.confinement import require_confinement
-from sandbox.engine.container import create_container, kill_container, remove_container
+from sandbox.engine.container import create_container, kill_container, remove_container, remove_ended_container
 from sandbox.engine.container_types import ContainerExit, Streams, SupervisedCheck
 from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
+from sandbox.engine.fallback_tunnels import find_idle_tunnels
 from sandbox.engine.guest_group import require_in_group
+from sandbox.engine.guest_process import find_guest_pid
 from sandbox.engine.kill_origin import KillOrigin
 from sandbox.engine.meter import Meter
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.ownership import require_writable_folders
 from sandbox.engine.pid1_messages import Command, ExitReport
 from sandbox.engine.pid1_session import Session, SessionOutcome
-from sandbox.engine.posture import require_posture
+from sandbox.engine.posture import list_interfaces, require_posture
 from sandbox.engine.pty_limit import limit_ptys
 from sandbox.engine.socket_memory import SocketWatch, limit_socket_memory
 from sandbox.engine.user_maps import require_no_host_root
@@ -73,7 +75,7 @@ def run_supervised(
     has no other user. Otherwise it is removed. Raises: `policy_violation` when the created container differs from the
     request, `image_missing`, `internal` when the guest could not be started. Interrupts pass through after removal.
     """
-    clean = False
+    clean, remove = False, remove_container
     keep = keep and find_dialect(engine).keeps_stdin
     try:
         with ExitStack() as stack:
@@ -82,10 +84,11 @@ def run_supervised(
             )
             with check.surround(guest.container_id):
                 ending, clean = _run_check(engine, guest, check)
+            remove = remove_ended_container
     finally:
         if not (keep and clean):
             # By name: the name is unique to us, and known even if an interrupt arrives before the engine's answer.
-            remove_container(engine, name)
+            remove(engine, name)
     return ending
 
 
@@ -144,16 +147,17 @@ def _verify_guest(
     engine: DockerApi, inspected: Mapping[str, Any], session: Session, options: Mapping[str, Any]
 ) -> _VerifiedGuest:
     """Raises: `policy_violation` when the guest differs from the request, `engine_unavailable` when it cannot write its
-    files, `image_missing` for a supervisor of another version, `internal` when its PID 1 does not answer, or
-    `engine_unavailable` where SELinux may be why.
+    files or this process cannot see it, `image_missing` for a supervisor of another version, `internal` when its PID 1
+    does not answer, or `engine_unavailable` where SELinux may be why.
     """
     posture = session.query_posture()
     if posture is None:
         raise _no_answer_error(engine, inspected)
     dialect = find_dialect(engine)
-    require_posture(posture, options, dialect.own_files)
+    pid = find_guest_pid(inspected, partial(_inspect, engine, inspected["Id"])) if engine.is_local else 0
+    idle_tunnels = find_idle_tunnels(list_interfaces(posture), pid)
+    require_posture(posture, options, dialect.own_files, idle_tunnels)
     require_writable_folders(posture, options)
-    pid = int(inspected["State"]["Pid"])
     groups, memory_bytes = None, int(options["HostConfig"]["Memory"])
     if engine.is_local:
         groups = find_cgroups(pid)
@@ -209,7 +213,8 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
     ending = _exit_from_report(outcome.report, outcome.stop_verdict, counters, started_at)
     ending = replace(ending, memory_left_bytes=left_bytes, pressure=meter.pressure, samples=meter.samples)
     _explain_failed_start(outcome.report, command, check.streams)
-    if not outcome.report.quiescent:
+    is_over = not outcome.report.quiescent or ending.counters.oom_kills is None
+    if is_over:
         kill_container(
             engine, guest.container_id
         )  # a failed kill raises; a removal that hangs is quarantined without an error
@@ -217,7 +222,7 @@ def _run_check(engine: DockerApi, guest: _VerifiedGuest, check: SupervisedCheck)
         ending = _with_engine_oom_flag(engine, guest, ending)
     ending = replace(ending, host_out_of_memory=ending.oom_killed and is_host_short)
     # A guest that received a kill request may know the nonce and imitate PID 1 (docs/adr/0019, gVisor): do not keep it.
-    clean = outcome.report.quiescent and not ending.oom_killed and outcome.stop_verdict is None
+    clean = not is_over and not ending.oom_killed and outcome.stop_verdict is None
     is_small = check.max_left_bytes is None or (left_bytes or 0) <= check.max_left_bytes
     return ending, clean and is_small
 
@@ -304,9 +309,11 @@ def _wait_for_final_state(engine: DockerApi, container_id: str) -> dict[str, Any
 
 
 def _with_engine_oom_flag(engine: DockerApi, guest: _VerifiedGuest, ending: ContainerExit) -> ContainerExit:
-    """Take the OOM flag from the engine, where the kernel's counter cannot be read."""
-    inspected = _inspect(engine, guest.container_id)
-    killed = inspected is None or bool(inspected["State"]["OOMKilled"])
+    """Take the OOM flag from the engine, where the kernel's counter cannot be read. Docker 20.10 has it only once the
+    container has ended; without that state it counts as set.
+    """
+    state = _wait_for_final_state(engine, guest.container_id)
+    killed = not state or bool(state.get("Running")) or bool(state.get("OOMKilled"))
     return replace(ending, oom_killed=ending.oom_killed or killed)
 
 

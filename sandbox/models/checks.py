@@ -276,6 +276,7 @@ class LaunchStop(Model):
 class LaunchProbe(Model):
     """A command that runs in the guest while the application is up. It passes if it ends with `exit_code` within
     `deadline_s`, its output matches `output`, and does not match `no_output` (searched in the first 256 KiB of stdout).
+    With `no_output`, longer output fails.
 
     `artifact`: the name of a file that it leaves at `<artifact>`, kept beside the logs, at most `artifact_bytes`.
     """

@@ -17,6 +17,7 @@ from sandbox.lazy_module import LazyModule
 from sandbox.store.lockfile import create_locked
 
 if TYPE_CHECKING:
+    import hashlib
     import secrets
 
     import filelock
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from sandbox import document_errors, guest_labels
 else:  # loaded at first use (docs/adr/0080)
+    hashlib = LazyModule("hashlib")
     secrets = LazyModule("secrets")
     filelock = LazyModule("filelock")
     platformdirs = LazyModule("platformdirs")
@@ -42,6 +44,7 @@ REPOSITORY_FOLDERS = (
 """In each of these a repository has its own folder, which is renamed before it is deleted."""
 GUEST_FOLDERS = ("pristine", "layers", "worktrees", "rooms", "reports")
 """Guests see folders in these."""
+_ID_DIGITS = 16
 _READABLE = 0o444  # a guest, another user, reads these files through a mount of each
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
 _ALLOWED_BEFORE_PREPARE = {
@@ -359,8 +362,16 @@ class Home:
 
     @cached_property
     def instance_id(self) -> str:
-        """Random id of this home, a label of all its containers: containers of other homes are never touched."""
-        return self.ensure_file("instance", secrets.token_hex(8).encode(), fixed=False).read_text()
+        """Id of this home, a label of all its containers and part of their names: those of other homes are never
+        touched. It is of the path, too: a copy of a home has other files, which engines mount by their paths.
+        """
+        text = f"{self.original_id}\0{os.path.realpath(self.root)}"
+        return hashlib.sha256(os.fsencode(text)).hexdigest()[:_ID_DIGITS]
+
+    @cached_property
+    def original_id(self) -> str:
+        """Random id that was made with this home. It stays when the home is moved, and a copy has the same."""
+        return self.ensure_file("instance", secrets.token_hex(_ID_DIGITS // 2).encode(), fixed=False).read_text()
 
     def ensure_file(self, name: str, content: bytes, *, fixed: bool = True) -> Path:
         """Create a small file that guests can read in the home, if it is missing. `fixed`: also rewrite it if its

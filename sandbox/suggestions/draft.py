@@ -27,7 +27,7 @@ from sandbox.suggestions.shell_lines import (
 MAX_PACKAGES, MAX_CHECKS, MAX_VARIABLES, MAX_NOTES = 100, 40, 50, 60
 MAX_LINES = 500  # of a script
 MAX_SCRIPT_CHARS = 256 * 1024
-"""Maximum of all scripts of one file together. An alias, or what GitLab runs before each job, repeats a script."""
+"""Maximum of all scripts of a tree together. An alias, or what GitLab runs before each job, repeats a script."""
 
 MAX_SHOWN_LINES = 60
 """Maximum lines of scripts of one file that are kept to be shown."""
@@ -55,7 +55,7 @@ class JobStep:
 @dataclass
 class SuggestionDraft:
     """What was found in one file so far. `prefix`: what the ids of its checks begin with. `jobs`: those of `checks`.
-    `lines`: of its scripts, to be shown. `script_chars`: of all scripts so far.
+    `lines`: of its scripts, to be shown. `script_chars`: of all scripts so far, with the files before it.
     """
 
     path: str
@@ -126,7 +126,7 @@ class SuggestionDraft:
             return self.note(step.job, f"its script has more than {MAX_LINES} lines")
         self.script_chars += len(script)
         if self.script_chars > MAX_SCRIPT_CHARS:
-            return self.note(step.job, f"the scripts of this file have more than {MAX_SCRIPT_CHARS} characters")
+            return self.note(step.job, f"the scripts up to this one have more than {MAX_SCRIPT_CHARS} characters")
         lines = list(join_lines(script))
         self._read_lines(lines)
         cwd = _parse_directory(step.cwd)

@@ -10,7 +10,7 @@ from sandbox.models.model import Model
 from sandbox.models.suggestions import SuggestedPart, SuggestionNote
 from sandbox.suggestions.debian_control import read_control
 from sandbox.suggestions.devcontainer import read_devcontainer
-from sandbox.suggestions.draft import IsProtected, SuggestionDraft
+from sandbox.suggestions.draft import MAX_SCRIPT_CHARS, IsProtected, SuggestionDraft
 from sandbox.suggestions.github_workflows import read_workflow
 from sandbox.suggestions.gitlab_ci import read_gitlab_ci
 from sandbox.suggestions.suggesting_files import SUGGESTING_FILES, is_workflow
@@ -39,11 +39,12 @@ class Suggestions(Model):
 
 def read_suggestions(files: Mapping[str, bytes], is_protected: IsProtected) -> Suggestions:
     """Read the files by path; paths without a reader are ignored."""
-    read, total = [], 0
+    read, total, script_chars = [], 0, 0
     for path in sorted(path for path in files if path in SUGGESTING_FILES or is_workflow(path)):
         total += len(files[path])
         content = files[path] if total <= MAX_ALL_BYTES else None
-        read.append(_read_file(path, content, is_protected))
+        found, script_chars = _read_file(path, content, is_protected, min(script_chars, MAX_SCRIPT_CHARS + 1))
+        read.append(found)
     return Suggestions(
         parts=tuple(part for each in read for part in each.parts),
         notes=tuple(note for each in read for note in each.notes),
@@ -52,15 +53,20 @@ def read_suggestions(files: Mapping[str, bytes], is_protected: IsProtected) -> S
 
 
 @lru_cache(maxsize=64)
-def _read_file(path: str, content: bytes | None, is_protected: IsProtected) -> Suggestions:
-    """One file; `content` is None if the files before it were too large. Cached: each run of a check may need it."""
+def _read_file(
+    path: str, content: bytes | None, is_protected: IsProtected, script_chars: int
+) -> tuple[Suggestions, int]:
+    """One file, and the characters of all scripts with it; `script_chars`: of those in the files before it. `content`
+    is None if these were too large. Cached: each run of a check may need it.
+    """
     prefix, read = _READERS.get(path) or (PurePosixPath(path).stem, read_workflow)
-    draft = SuggestionDraft(path, prefix, is_protected)
+    draft = SuggestionDraft(path, prefix, is_protected, script_chars=script_chars)
     try:
         if content is None or len(content) > MAX_BYTES:
             raise ValueError(f"larger than {MAX_BYTES} bytes, or than {MAX_ALL_BYTES} with the files before it")
         read(draft, content.decode("utf-8-sig").replace("\r\n", "\n"))
     except ValueError as error:  # UnicodeDecodeError is one
-        draft = SuggestionDraft(path, prefix, is_protected)
+        draft = SuggestionDraft(path, prefix, is_protected, script_chars=draft.script_chars)
         draft.note(path, f"it cannot be read: {error}" if not isinstance(error, UnicodeError) else "it is not UTF-8")
-    return Suggestions(parts=tuple(draft.to_parts()), notes=tuple(draft.notes), lines=tuple(draft.lines))
+    found = Suggestions(parts=tuple(draft.to_parts()), notes=tuple(draft.notes), lines=tuple(draft.lines))
+    return found, draft.script_chars

@@ -25,6 +25,7 @@ from sandbox.config import Settings
 from sandbox.engine.connection import DockerEngine, connect
 from sandbox.errors import SandboxError
 from sandbox.files.mount_points import unmount_below
+from sandbox.store.home import Home
 from tests.attack.arena import ALL_RUNS, GIT, Arena
 
 ABOUT_GIT = (*(f"test_{section}_" for section in "abcdefgq"), "test_i_search", "test_o_push", "test_s_local_remotes")
@@ -272,7 +273,7 @@ def nothing_is_left(homes: list[Path], tmp_path_factory: pytest.TempPathFactory)
     mounts = Path("/proc/self/mountinfo").read_text()
     assert [home for home in homes if f"{home}/" in mounts] == []
     assert [line for line in command_lines() if base in line] == []
-    instances = {(home / "instance").read_text() for home in homes if (home / "instance").exists()}
+    instances = {Home(home).instance_id for home in homes if (home / "instance").exists()}
     if not instances:
         return
     engine = connect("", os.environ, 60.0)

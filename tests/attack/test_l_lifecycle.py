@@ -16,6 +16,7 @@ import pytest
 from devtools.host_speed import slowness
 from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.store.home import Home
 from tests.attack.arena import Arena, outcome, variants
 
 pytestmark = pytest.mark.must
@@ -154,7 +155,7 @@ def test_l11_l12_l13_orphans_end_with_the_check(
     assert run.verdict == verdict
     size = (arena.worktree / name).stat().st_size
     assert size > 0, "void"
-    label = f"space.sandbox.instance={(arena.home / 'instance').read_text()}"
+    label = f"space.sandbox.instance={Home(arena.home).instance_id}"
     (kept,) = engine.api.containers(all=True, filters={"label": label})
     assert len(engine.api.top(kept["Id"])["Processes"]) == 1
     time.sleep(0.5)
@@ -283,6 +284,6 @@ def _sweep(engine: DockerEngine, arena: Arena) -> None:
     """What the wedged engine kept us from removing is the reaper's, which is a later issue."""
     instance = arena.home / "instance"
     if instance.exists():
-        label = f"space.sandbox.instance={instance.read_text()}"
+        label = f"space.sandbox.instance={Home(arena.home).instance_id}"
         for container in engine.api.containers(all=True, filters={"label": label}):
             engine.api.remove_container(container["Id"], force=True)

@@ -15,6 +15,7 @@ from devtools.command import SANDBOX
 from devtools.inventory import left_behind
 from devtools.waiting import wait_until
 from sandbox.engine.connection import DockerEngine
+from sandbox.store.home import Home
 from tests.attack.arena import Arena
 from tests.attack.test_i_output import cli
 
@@ -79,7 +80,7 @@ def test_l21_a_guest_of_a_killed_controller_ends_before_anybody_edits(
         wait_until(changes(counter))
 
     arena.workbench.commit(arena.task.id, "after its end")
-    label = f"space.sandbox.instance={(arena.home / 'instance').read_text()}"
+    label = f"space.sandbox.instance={Home(arena.home).instance_id}"
     assert engine.api.containers(all=True, filters={"label": label}) == []
     assert not list((arena.home / "repositories" / "tasks").glob("*guest*"))
     assert arena.workbench.status(arena.task.id).dirty is False

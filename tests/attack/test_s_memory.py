@@ -13,6 +13,7 @@ from sandbox.engine.cgroups import find_cgroups, read_held_memory
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import INSTANCE_LABEL
 from sandbox.models import CheckRun, Verdict
+from sandbox.store.home import Home
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from tests.attack.arena import Arena
 
@@ -28,7 +29,7 @@ HOLD = f"head -c {HELD} /dev/zero > /tmp/held; echo stored"
 
 def read_held(engine: DockerEngine, arena: Arena) -> dict[str, int]:
     """What the running containers of a home hold in memory, by name."""
-    instance = (arena.home / "instance").read_text()
+    instance = Home(arena.home).instance_id
     held = {}
     for each in engine.api.containers(filters={"label": [f"{INSTANCE_LABEL}={instance}"]}):
         paths = find_cgroups(int(engine.api.inspect_container(each["Id"])["State"]["Pid"]))

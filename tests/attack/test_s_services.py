@@ -23,6 +23,7 @@ from sandbox.engine.container_labels import SERVICE_LABEL
 from sandbox.engine.container_types import ALONE
 from sandbox.files.mount_points import unmount_below
 from sandbox.models import CheckRun, Verdict
+from sandbox.store.home import Home
 from sandbox.workbench import VerifyOptions, Watch, Workbench
 from tests.unit.conftest import initialised
 
@@ -113,7 +114,7 @@ def home_of(root: Path, engine: DockerEngine, *tables: str) -> Iterator[Bench]:
 
 def guests_of(bench: Bench, engine: DockerEngine) -> list[str]:
     """The names of services, '' for other guests, of all containers of a home."""
-    label = f"space.sandbox.instance={(bench.home / 'instance').read_text()}"
+    label = f"space.sandbox.instance={Home(bench.home).instance_id}"
     found = engine.api.containers(all=True, filters={"label": label})
     return sorted(guest["Labels"].get(SERVICE_LABEL, "") for guest in found)
 

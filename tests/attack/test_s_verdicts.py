@@ -10,6 +10,7 @@ import pytest
 from devtools.requirement import unavailable
 from sandbox.engine.connection import DockerEngine
 from sandbox.models import CheckRun
+from sandbox.store.home import Home
 from sandbox.workbench import Watch
 from tests.attack.arena import Arena
 
@@ -32,7 +33,7 @@ def starve(arena: Arena, engine: DockerEngine) -> Watch:
 
     def follow(_stream: str, chunk: bytes) -> None:
         if b"began" in chunk:
-            label = f"space.sandbox.instance={(arena.home / 'instance').read_text()}"
+            label = f"space.sandbox.instance={Home(arena.home).instance_id}"
             (guest,) = engine.api.containers(filters={"label": label})
             engine.api.pause(guest["Id"])
             time.sleep(STARVED_S)  # this is the attack, not a wait for it

@@ -30,7 +30,8 @@ from sandbox.engine.container_labels import INSTANCE_LABEL
 from sandbox.engine.container_labels import task_container_name as container_name
 from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.create_options import ContainerSpec, GuestAccount, Supervisor, create_options
-from sandbox.engine.products import Product, count_bindable_cpus
+from sandbox.engine.guest_group import find_bindable_cpus
+from sandbox.engine.products import Product
 from sandbox.engine.runtimes import list_runtimes
 from sandbox.errors import SandboxError
 from sandbox.images import resolve_image
@@ -153,7 +154,7 @@ def make_rig(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Ca
             git_mask=services.home.git_mask,
             hosts=services.hosts_file,
             instance=services.home.instance_id,
-            cpus=count_bindable_cpus(services.engine_facts, os.cpu_count() or 1),
+            cpus=find_bindable_cpus(services.engine_facts),
             supervisor=Supervisor(
                 ensure_supervisor(services.image_build_context, services.policies.container, courier), LEASE_S
             ),

@@ -12,6 +12,7 @@ from devtools.copied_clones import copied_clones
 from devtools.guests import remove_guests_of
 from sandbox.engine.connection import DockerEngine
 from sandbox.files.mount_points import unmount_below
+from sandbox.store.home import Home
 from sandbox.store.run_queue import RunQueue
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised
@@ -122,7 +123,7 @@ def assert_nothing_runs(bench: Bench, engine: DockerEngine) -> None:
         bench.workbench.close_task(task.id)
     if not (bench.home / "instance").exists():
         return  # no guest was ever started
-    label = f"space.sandbox.instance={(bench.home / 'instance').read_text()}"
+    label = f"space.sandbox.instance={Home(bench.home).instance_id}"
     assert engine.api.containers(all=True, filters={"label": label}) == []
 
 

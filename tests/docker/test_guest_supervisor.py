@@ -31,8 +31,8 @@ from sandbox.engine.container import remove_container
 from sandbox.engine.container_labels import task_container_name
 from sandbox.engine.container_types import StopCondition, never_stop
 from sandbox.engine.create_options import HOSTS_FILE, AccountFiles, GuestAccount, Supervisor
+from sandbox.engine.guest_group import find_bindable_cpus
 from sandbox.engine.pid1_session import Session, SessionOutcome
-from sandbox.engine.products import count_bindable_cpus
 from sandbox.images import ImageBuildContext, SupervisorExtractor, build, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
 from sandbox.policy.container import load_container_policy
@@ -144,7 +144,7 @@ def benched(engine: DockerEngine, image: str, binary: Path, folder: Path, runtim
         git_mask=folder / "mask",
         hosts=folder / "hosts",
         instance=uuid.uuid4().hex[:16],
-        cpus=count_bindable_cpus(engine.info(), os.cpu_count() or 1),
+        cpus=find_bindable_cpus(engine.info()),
         supervisor=Supervisor(binary, 600),
     )
     task_id = f"task-{uuid.uuid4()}"

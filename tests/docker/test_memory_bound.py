@@ -14,6 +14,7 @@ from sandbox.engine.cgroups import CGROUP_ROOT, find_cgroups
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import task_container_name
 from sandbox.engine.guest_group import GroupHost, GroupLimits, GuestGroup, ensure_guest_group, read_group_host
+from sandbox.store.home import Home
 from tests.docker.bench import Bench, opened_bench
 
 MIB = 1024**2
@@ -52,7 +53,7 @@ def test_the_kernel_takes_higher_and_lower_limits(group: tuple[GroupHost, str]) 
 def test_a_task_container_and_the_engine_agree_on_the_group(bench: Bench, engine: DockerEngine) -> None:
     task = bench.task()
     bench.workbench.run_checks(task, ["quick"])
-    name = task_container_name((bench.home / "instance").read_text(), task)
+    name = task_container_name(Home(bench.home).instance_id, task)
     found = engine.api.inspect_container(name)
     paths = find_cgroups(int(found["State"]["Pid"]))
     assert paths is not None

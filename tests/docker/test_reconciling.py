@@ -12,6 +12,7 @@ import pytest
 from sandbox.engine.connection import DockerEngine
 from sandbox.files.mount_points import unmount_below
 from sandbox.models import LeftoverAction
+from sandbox.store.home import Home
 from sandbox.store.liveness import LiveController
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench import Workbench
@@ -39,7 +40,7 @@ def make(engine: DockerEngine, base_image: str, desk: Desk) -> Iterator[Make]:
     made: list[str] = []
 
     def one(*, running: bool = False, instance: str = "", home: Path = desk.home, **labels: str) -> str:
-        ours = instance or (desk.home / "instance").read_text()
+        ours = instance or Home(desk.home).instance_id
         marks = {f"space.sandbox.{key}": value for key, value in {"instance": ours, **labels}.items()}
         name = f"sandbox-test-{uuid.uuid4().hex}"
         config = engine.api.create_host_config(binds=[f"{home}/instance:/mark:ro"], network_mode="none")

@@ -15,6 +15,7 @@ from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from sandbox.files.mount_points import unmount_below
 from sandbox.models import CheckRun, LogQuery, Verdict
+from sandbox.store.home import Home
 from sandbox.workbench import Watch, Workbench
 from tests.docker.conftest import image_digest
 from tests.unit.conftest import initialised, refused
@@ -89,7 +90,7 @@ def bench(tmp_path: Path, engine: DockerEngine) -> Iterator[Bench]:
     yield found
     remove_guests_of(found.home)
     unmount_below(found.home)
-    label = f"space.sandbox.instance={(found.home / 'instance').read_text()}"
+    label = f"space.sandbox.instance={Home(found.home).instance_id}"
     assert engine.api.containers(all=True, filters={"label": label}) == []
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import pickle
+import shutil
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,17 +22,19 @@ from pydantic import ValidationError
 
 from sandbox.checks.execute import CheckDirectories, GuestSettings, Recorder, judge
 from sandbox.checks.executors import TaskContainer
-from sandbox.engine import pid1_session, supervised
+from sandbox.engine import container, pid1_session, supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import INSTANCE_LABEL, task_container_name
 from sandbox.engine.container_types import Streams, SupervisedCheck, never_stop
 from sandbox.engine.create_options import ContainerSpec, GuestAccount, Supervisor, create_options
 from sandbox.engine.guest_commands import build_command
-from sandbox.engine.products import count_bindable_cpus
+from sandbox.engine.guest_group import find_bindable_cpus
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images import resolve_image
 from sandbox.images.supervisor import SupervisorExtractor, ensure_supervisor
 from sandbox.models import Check, CheckRun, Limits, Verdict
+from sandbox.store.home import Home
+from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services, build_services
 from tests.docker.conftest import docker_api
@@ -60,7 +68,7 @@ def guest(services: Services) -> GuestSettings:
         git_mask=services.home.git_mask,
         hosts=services.hosts_file,
         instance=services.home.instance_id,
-        cpus=count_bindable_cpus(services.engine_facts, os.cpu_count() or 1),
+        cpus=find_bindable_cpus(services.engine_facts),
         supervisor=Supervisor(
             ensure_supervisor(services.image_build_context, services.policies.container, courier), 600
         ),
@@ -358,6 +366,112 @@ def test_a_guest_that_is_softer_than_it_must_be_runs_nothing_and_is_removed(
     assert bench.container() == ""
 
 
+def test_p12_a_copied_home_ends_no_check_of_the_original(bench: Bench, tmp_path: Path) -> None:
+    """Both have the file `instance` and the same task. Control: with the original's id, its container is replaced."""
+    home = bench.services.home
+    shutil.copytree(home.root, tmp_path / "copied", ignore=shutil.ignore_patterns("presence", "locks"))
+    assert bench.run("true").verdict is Verdict.PASSED
+    kept = bench.container()
+    instance = Home(tmp_path / "copied").instance_id
+    copy = replace(bench, folder=tmp_path / "other", guest=replace(bench.guest, instance=instance))
+    for name in ("workspace", "report"):
+        (copy.folder / name).mkdir(parents=True)
+        os.chown(copy.folder / name, *account(bench.services).user)
+    (copy.folder / "workspace" / ".git").write_bytes(home.git_mask.read_bytes())
+    try:
+        assert copy.run("true").verdict is Verdict.PASSED
+        assert bench.container() == kept
+        copy.guest = bench.guest
+        assert copy.run("true").verdict is Verdict.PASSED
+        assert bench.container() != kept
+    finally:
+        bench.services.engine.remove_container(copy.name)
+        bench.services.engine.remove_containers({INSTANCE_LABEL: instance})
+
+
+def test_an_engine_that_refuses_a_removal_costs_no_verdict(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The container is quarantined: no check runs in it again. Control: before the end, a refusal is an error."""
+    quarantine = QuarantineNotes(bench.services.home.quarantine)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(container, "remove_within", _refuse)
+        assert bench.sh(HUNGRY).verdict is Verdict.OOM_KILLED
+        assert quarantine.names() == {bench.name: bench.container()}
+        with pytest.raises(SandboxError, match="could not be removed"):
+            _start(bench, lambda _argv: ["/bin/false"], name=f"{bench.name}-other")
+    bench.services.engine.remove_container(f"{bench.name}-other")
+    bench.services.engine.retry_removal(bench.name)
+    assert (quarantine.names(), bench.container()) == ({}, "")
+
+
+def _refuse(*_: object) -> None:
+    raise SandboxError(ErrorCode.INTERNAL, "The engine refused to remove the container")
+
+
+HUNGRY = "(head -c 600M /dev/zero | tail -c 500M > /dev/null); exit 0"
+
+
+def test_without_the_kernels_counter_the_engines_flag_is_read_when_the_guest_has_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Docker 20.10 sets the flag only then (THREATS L02)."""
+    assert bench.sh(HUNGRY).verdict is Verdict.OOM_KILLED
+    monkeypatch.setattr(supervised, "find_cgroups", lambda _: None)
+    monkeypatch.setattr(supervised, "require_in_group", lambda *_: None)
+    run = bench.sh(HUNGRY)
+    assert (run.verdict, run.usage.oom_kills) == (Verdict.OOM_KILLED, None)
+    assert bench.sh("exit 0").verdict is Verdict.PASSED
+    assert bench.container() == ""  # it had to be ended to know
+
+
+IN_ANOTHER_NAMESPACE = """
+import base64, json, os, pickle, sys
+from sandbox.engine import supervised
+from sandbox.engine.connection import connect
+from sandbox.engine.container_types import Streams, SupervisedCheck, never_stop
+from sandbox.errors import SandboxError
+
+request = json.load(sys.stdin)
+if request["open"]:
+    supervised.find_guest_pid = lambda inspected, _: inspected["State"]["Pid"]
+command = pickle.loads(base64.b64decode(request["command"]))
+build = lambda _env: command
+work = SupervisedCheck(build, Streams(lambda _: None, lambda _: None), 60.0, never_stop)
+try:
+    ending = connect("", os.environ, 60.0).run_supervised(request["name"], request["options"], work, keep=False)
+    print("ran", ending.counters.oom_kills)
+except SandboxError as error:
+    print(error.code.value, "hostPID" in error.hint)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
+@pytest.mark.parametrize(
+    ("is_apart", "is_open", "expected"),
+    [(True, False, "engine_unavailable True"), (True, True, "ran None"), (False, False, "ran 0")],
+    ids=["apart", "control-without-the-wall", "control-of-one-namespace"],
+)
+def test_s221_a_controller_that_sees_no_process_of_the_guest_runs_nothing(
+    bench: Bench, is_apart: bool, is_open: bool, expected: str
+) -> None:
+    policy = bench.services.policies.container
+    options = create_options(_spec(bench), policy)
+    command = build_command(("sh", "-c", "echo ran > ran"), PurePosixPath("/workspace"), {}, policy, [])
+    pickled = base64.b64encode(pickle.dumps(command)).decode()
+    request = {"name": bench.name, "options": options, "command": pickled, "open": is_open}
+    apart = ["unshare", "--pid", "--fork", "--mount-proc"] if is_apart else []
+    done = subprocess.run(
+        [*apart, sys.executable, "-c", IN_ANOTHER_NAMESPACE],
+        input=json.dumps(request, default=str),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert done.stdout == f"{expected}\n", done.stderr
+    assert (bench.folder / "workspace" / "ran").exists() is expected.startswith("ran")
+    assert bench.container() == ""
+
+
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another uid")
 
 
@@ -431,7 +545,7 @@ def test_where_selinux_may_be_why_no_supervisor_starts_doctor_is_named(
     assert caught.value.code is (ErrorCode.ENGINE_UNAVAILABLE if selinux else ErrorCode.INTERNAL)
 
 
-def _start(bench: Bench, change: Callable[[list[str]], list[str]]) -> None:
+def _start(bench: Bench, change: Callable[[list[str]], list[str]], name: str = "") -> None:
     """Run `true` with another command line of PID 1."""
     options = create_options(_spec(bench), bench.services.policies.container)
     options["Entrypoint"] = change(options["Entrypoint"])
@@ -439,7 +553,7 @@ def _start(bench: Bench, change: Callable[[list[str]], list[str]]) -> None:
     work = SupervisedCheck(lambda created: build_command(("true",), PurePosixPath("/workspace"), {},
           bench.services.policies.container, created),
                 Streams(sink, sink), DEADLINE_S, never_stop)  # fmt: skip
-    bench.services.engine.run_supervised(bench.name, options, work, keep=False)
+    bench.services.engine.run_supervised(name or bench.name, options, work, keep=False)
 
 
 def _spec(bench: Bench) -> ContainerSpec:

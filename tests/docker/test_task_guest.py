@@ -18,6 +18,7 @@ from sandbox.engine.connection import DockerEngine
 from sandbox.engine.container_labels import task_container_name
 from sandbox.files.mount_points import unmount_below
 from sandbox.models import Verdict
+from sandbox.store.home import Home
 from sandbox.workbench import Workbench
 from tests.unit.conftest import initialised
 
@@ -85,7 +86,7 @@ class Bench:
     def container(self, engine: DockerEngine) -> str:
         """Id of the task's container, '' when there is none."""
         try:
-            instance = (self.home / "instance").read_text()
+            instance = Home(self.home).instance_id
             return str(engine.api.inspect_container(task_container_name(instance, self.task.id))["Id"])
         except docker.errors.NotFound:
             return ""

@@ -20,6 +20,7 @@ from sandbox.engine.connection import DockerEngine
 from sandbox.errors import ErrorCode
 from sandbox.files.mount_points import unmount_below
 from sandbox.models import Check, CheckRun, Verdict, Verification
+from sandbox.store.home import Home
 from sandbox.workbench import VerifyOptions, Watch, Workbench
 from tests.docker.conftest import remove_tags
 from tests.unit.conftest import initialised, refused
@@ -122,7 +123,7 @@ def nothing_runs(bench: Bench, engine: DockerEngine) -> Iterator[None]:
     """After each test: no container of its home is there but the task's own, and no clean room."""
     yield
     bench.workbench.close_task(bench.task_id)
-    label = f"space.sandbox.instance={(bench.home / 'instance').read_text()}"
+    label = f"space.sandbox.instance={Home(bench.home).instance_id}"
     assert engine.api.containers(all=True, filters={"label": label}) == []
     assert list((bench.home / "repositories" / "rooms").iterdir()) == []
 

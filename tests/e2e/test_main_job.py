@@ -25,6 +25,7 @@ from devtools.gitserver import GitServer
 from devtools.guests import remove_guests_of
 from devtools.home_files import list_home_files
 from devtools.host_speed import slowness
+from sandbox.store.home import Home
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("gitserver")
@@ -71,7 +72,7 @@ def nothing_left_behind(tmp_path: Path) -> Iterator[None]:
     instance = home / "instance"
     if instance.exists():
         engine = docker.from_env()
-        label = f"space.sandbox.instance={instance.read_text()}"
+        label = f"space.sandbox.instance={Home(home).instance_id}"
         assert engine.containers.list(all=True, filters={"label": label}) == []
         engine.close()
     assert list((home / "repositories" / "rooms").glob("*")) == []
@@ -220,7 +221,7 @@ def wait_for_container(home: Path, check: str) -> None:
     try:
         while time.monotonic() < deadline:
             if (home / "instance").exists():
-                labels = [f"space.sandbox.instance={(home / 'instance').read_text()}", f"space.sandbox.check={check}"]
+                labels = [f"space.sandbox.instance={Home(home).instance_id}", f"space.sandbox.check={check}"]
                 if engine.containers.list(filters={"label": labels}):
                     return
             time.sleep(0.05)

@@ -20,6 +20,7 @@ from devtools.command import Command, Ended
 from devtools.gitserver import Answer, GitServer, Tunnel, introduce
 from devtools.gitserver.tunnel import Break
 from devtools.home_files import list_home_files
+from sandbox.store.home import Home
 
 pytestmark = pytest.mark.xdist_group("gitserver")
 
@@ -208,7 +209,7 @@ def inspected(home: Path, task_id: str) -> bytes:
     instance = home / "instance"
     with contextlib.closing(docker.from_env()) as engine:
         while time.monotonic() < deadline:
-            owner = instance.read_text() if instance.exists() else "nobody"
+            owner = Home(home).instance_id if instance.exists() else "nobody"
             labels = [f"space.sandbox.instance={owner}", f"space.sandbox.task={task_id}"]
             for container in engine.containers.list(filters={"label": labels}):
                 pid = container.attrs["State"]["Pid"]

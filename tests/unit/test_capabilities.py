@@ -102,6 +102,21 @@ def test_whatever_is_not_ok_says_what_to_do(tmp_path: Path) -> None:
         assert all(probe.hint for probe in probes if probe.level is not OK)
 
 
+def test_the_disk_of_the_engine_is_where_its_images_are(tmp_path: Path) -> None:
+    classic = {"DockerRootDir": "/srv/docker", "DriverStatus": [["Backing Filesystem", "extfs"]]}
+    containerd = {"DockerRootDir": "/srv/docker", "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
+    rootless = {**containerd, "SecurityOptions": ["name=rootless"]}
+    assert c.choose_engine_root(containerd, tmp_path) == tmp_path
+    others: list[tuple[dict[str, Any], Path]] = [
+        (classic, tmp_path),
+        (rootless, tmp_path),
+        (containerd, tmp_path / "none"),
+        ({"DriverStatus": None}, tmp_path),
+    ]
+    roots = [str(c.choose_engine_root(info, folder)) for info, folder in others]
+    assert roots == ["/srv/docker", "/srv/docker", "/srv/docker", "/var/lib/docker"]
+
+
 def test_remote_engine_is_a_warning() -> None:
     assert c.engine_probe(engine(url="tcp://build:2376"), INFO).level is WARN
 
@@ -200,6 +215,11 @@ RUNC = [
     ("v1.3.2", FAIL),
     ("v1.3.3-0-gd842d771", OK),
     ("v1.4.0", OK),
+    ("v1.4.0-rc.1-0-gb2ec7f92", FAIL),
+    ("v1.4.0-rc.2-0-gd7e30c9a", FAIL),
+    ("v1.4.0-rc.3-0-gd7e30c9a", OK),
+    ("v1.4.1", OK),
+    ("v1.5.0-rc.1", OK),
     ("v1.10.0", OK),
     ("v2.0.0", OK),
     ("e6534b4", WARN),

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sandbox.files.checkout import remove_tree
 from sandbox.files.overlay_mounts import unmount_overlay
+from sandbox.store.home import Home
 from sandbox.store.lockfile import create_locked, try_lock
 
 PREFIX = "sandbox-attack-"
@@ -57,11 +58,16 @@ def find_abandoned() -> Iterator[Path]:
 
 def instances_of(root: Path) -> set[str]:
     """Instance labels of containers that the run with this directory may have left: its own and its scenes'."""
-    labels = set()
-    for path in (root / _CLAIM, *root.glob("*/home/instance")):
-        with suppress(OSError):
-            labels.add(path.read_text(encoding="ascii", errors="replace"))
-    return {text for text in labels if _INSTANCE.fullmatch(text)}
+    labels = {Home(path.parent).instance_id for path in root.glob("*/home/instance") if _read_id(path)}
+    return labels | ({own} if (own := _read_id(root / _CLAIM)) else set())
+
+
+def _read_id(path: Path) -> str:
+    """The id in a file; '' if it has none."""
+    with suppress(OSError):
+        text = path.read_text(encoding="ascii", errors="replace")
+        return text if _INSTANCE.fullmatch(text) else ""
+    return ""
 
 
 def unmount_and_delete(root: Path) -> None:

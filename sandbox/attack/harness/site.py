@@ -83,8 +83,7 @@ class AttackRun:
 
     def _end_guests(self) -> None:
         """Remove every container of this run."""
-        homes = [scene.home / "instance" for scene in self._open]
-        instances = [path.read_text() for path in homes if path.exists()]
+        instances = [Home(scene.home).instance_id for scene in self._open if (scene.home / "instance").exists()]
         if "engine" in self.__dict__:
             instances.append(self.instance)
         for instance in instances:
@@ -172,9 +171,8 @@ class AttackRun:
 
     def delete_scene(self, scene: Scene) -> None:
         """Delete a victim: its guests first, then its files."""
-        marked = scene.home / "instance"
-        if marked.exists():
-            self.engine.remove_containers({INSTANCE_LABEL: marked.read_text()})
+        if (scene.home / "instance").exists():
+            self.engine.remove_containers({INSTANCE_LABEL: Home(scene.home).instance_id})
         scene.close()
         unmount_and_delete(scene.root)
         self._open.remove(scene)

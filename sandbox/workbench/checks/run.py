@@ -17,7 +17,7 @@ from sandbox.checks.reader_faults import ReaderFaults
 from sandbox.checks.service_guests import RunServices, ServiceRunner, find_services
 from sandbox.engine.container_types import NetworkMember
 from sandbox.engine.create_options import Supervisor
-from sandbox.engine.products import count_bindable_cpus
+from sandbox.engine.guest_group import find_bindable_cpus
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import empty_tree, remove_tree
 from sandbox.files.tree import WorktreeFiles
@@ -221,7 +221,7 @@ def _build_guest(services: Services, setup: GuestSetup) -> GuestSettings:
         hosts=services.hosts_file,
         instance=services.home.instance_id,
         tenant=services.settings.container.tenant,
-        cpus=count_bindable_cpus(services.engine_facts, os.cpu_count() or 1),
+        cpus=find_bindable_cpus(services.engine_facts, services.policies.container.container.group),
         cgroup_parent=find_guest_group(services).parent,
         supervisor=Supervisor(_find_supervisor(services, setup), services.settings.container.idle_s),
         layers=setup.layers,

@@ -39,7 +39,7 @@ class CredentialStore:
     @property
     def keyring(self) -> Keyring:
         """The entries of this home in the system keyring."""
-        return keyrings.Keyring(self.home.instance_id, self.environ)
+        return keyrings.Keyring(self.home.original_id, self.environ)
 
     def add_keyring_secret(self, entry: Credential) -> Credential:
         """The credential with its secret from the keyring. Raises: `auth_failed` if the keyring has none."""

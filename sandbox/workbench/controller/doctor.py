@@ -12,7 +12,7 @@ from sandbox.git import process, user_config
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
 from sandbox.workbench.controller.guest_memory import find_guest_group
-from sandbox.workbench.controller.home_visibility import visibility_probes
+from sandbox.workbench.controller.home_visibility import process_probes, visibility_probes
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.profile_images import list_image_references
 from sandbox.workbench.controller.registry_probes import probe_registries
@@ -34,6 +34,7 @@ def doctor(services: Services) -> tuple[Probe, ...]:
     )
     return (
         *probes,
+        *process_probes(engine),
         *visibility_probes(services, engine),
         capabilities.guest_memory_probe(_find_group(services)),
         *wall_probes(find_wall_facts(services.settings, services.policies)),

@@ -1,4 +1,7 @@
-"""Whether the engine sees the files of this home as the controller does. The mounts of every check depend on it."""
+"""Whether the engine sees the files of this home as the controller does, and the controller its processes.
+
+The mounts of every check depend on the first, the proofs and counters of every guest on the second.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from sandbox import capabilities
 from sandbox.engine.container_labels import INSTANCE_LABEL, RUN_LABEL
 from sandbox.engine.container_types import ProbeContainer
+from sandbox.engine.guest_process import sees_processes_of
 from sandbox.engine.protocol import ContainerEngine
 from sandbox.errors import SandboxError
 from sandbox.files.overlay_mounts import PROBE_PREFIX, find_overlay_obstacle, probe_mount
@@ -26,6 +30,17 @@ def visibility_probes(services: Services, engine: ContainerEngine | SandboxError
         return (capabilities.visibility_probe(error.brief),)
     except OSError as error:
         return (capabilities.visibility_probe(error.strerror or str(error)),)
+
+
+def process_probes(engine: ContainerEngine | SandboxError) -> tuple[Probe, ...]:
+    """One line; none without an engine on a socket of this host."""
+    path = "" if isinstance(engine, SandboxError) else engine.endpoint.socket_path
+    if not path:
+        return ()
+    try:
+        return (capabilities.processes_probe(seen=sees_processes_of(path)),)
+    except OSError as error:
+        return (capabilities.processes_probe(seen=False, unknown=error.strerror or str(error)),)
 
 
 def _probe_visibility(services: Services, engine: ContainerEngine, image: str) -> Probe:

@@ -481,17 +481,22 @@ def test_l02_l19_the_verdict_follows_from_facts(how: ContainerExit, verdict: Ver
 @pytest.mark.parametrize(
     ("wanted", "available", "expected"),
     [
-        (2.0, 2, {""}),
-        (4.0, 2, {""}),
-        (1.0, 1, {""}),
-        (0.5, 1, {""}),
-        (0.5, 2, {"0", "1"}),
-        (1.0, 3, {"0", "1", "2"}),
-        (1.2, 4, {"0-1", "1-2", "2-3"}),
-        (3.0, 4, {"0-2", "1-3"}),
+        (2.0, (0, 1), {""}),
+        (4.0, (0, 1), {""}),
+        (1.0, (0,), {""}),
+        (0.5, (0,), {""}),
+        (2.0, (), {""}),
+        (0.5, (0, 1), {"0", "1"}),
+        (1.0, (0, 1, 2), {"0", "1", "2"}),
+        (1.2, (0, 1, 2, 3), {"0-1", "1-2", "2-3"}),
+        (3.0, (0, 1, 2, 3), {"0-2", "1-3"}),
+        (2.0, (4, 5, 6, 7), {"4-5", "5-6", "6-7"}),
+        (2.0, (0, 2, 3), {"0,2", "2-3"}),
     ],
 )
-def test_a_check_gets_neighbouring_cpus_that_exist(wanted: float, available: int, expected: set[str]) -> None:
+def test_a_check_gets_neighbouring_cpus_that_exist(
+    wanted: float, available: tuple[int, ...], expected: set[str]
+) -> None:
     def choose(turn: int) -> str:
         return choose_cpus(wanted, available, lambda choices: turn % choices)
 
@@ -521,7 +526,7 @@ GUEST = GuestSettings(
     Path("/mask"),
     Path("/hosts"),
     "i",
-    2,
+    (0, 1),
     Supervisor(Path("/init"), 60),
 )
 ACCOUNT = GuestAccount((66000, 66000), AccountFiles(Path("/passwd"), Path("/group")))

@@ -34,7 +34,7 @@ def guest(engine: MemoryEngine, tmp_path: Path) -> GuestSettings:
         (tmp_path / name).mkdir()
     image = engine.add_image("base").digest
     files = tmp_path / "mask", tmp_path / "hosts"
-    return GuestSettings(image, "runc", *files, INSTANCE, 2, Supervisor(tmp_path / "init", 600))
+    return GuestSettings(image, "runc", *files, INSTANCE, (0, 1), Supervisor(tmp_path / "init", 600))
 
 
 def run(executor: Executor, guest: GuestSettings, folder: Path) -> CheckRun:

@@ -13,7 +13,7 @@ NOWHERE = Path("/nonexistent")
 def test_a_tenant_is_a_label_and_no_tenant_is_none() -> None:
     def labels(tenant: str) -> dict[str, str]:
         supervisor = Supervisor(NOWHERE, 60)
-        return GuestSettings("sha256:0", "runc", NOWHERE, NOWHERE, "home", 2, supervisor, tenant=tenant).labels
+        return GuestSettings("sha256:0", "runc", NOWHERE, NOWHERE, "home", (0, 1), supervisor, tenant=tenant).labels
 
     assert labels("") == {"space.sandbox.instance": "home"}
     assert labels("acme") == {"space.sandbox.instance": "home", "space.sandbox.tenant": "acme"}

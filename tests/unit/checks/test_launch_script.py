@@ -6,7 +6,7 @@ import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -162,6 +162,20 @@ def test_probes_are_judged_by_exit_code_text_and_time() -> None:
     assert outcome(LaunchProbe(**plain), report(timed_out=True))[0] is PhaseVerdict.TIMED_OUT
     assert outcome(LaunchProbe(**plain, output="^no error"), said, report())[0] is PhaseVerdict.PASSED
     assert outcome(LaunchProbe(**plain, no_output="error"), said, report())[0] is PhaseVerdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("stream", "size", "verdict"),
+    [("stdout", 0, PhaseVerdict.PASSED), ("stdout", 1, PhaseVerdict.FAILED), ("stderr", 1, PhaseVerdict.PASSED)],
+)
+def test_output_that_was_not_searched_to_its_end_may_have_what_it_must_not(
+    stream: Literal["stdout", "stderr"], size: int, verdict: PhaseVerdict
+) -> None:
+    probe = LaunchProbe(id="a", argv=("x",), no_output="error")
+    said = [OutputChunk(bytes(16), stream, b"." * length) for length in (200 * 1024, 56 * 1024, size)]
+    found = outcome(probe, *said, report())
+    assert found[0] is verdict
+    assert ("256 KiB" in found[1]) is (verdict is PhaseVerdict.FAILED)
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def services(tmp_path: Path) -> RunServices:
     image = engine.add_image("base").digest
     setup = ServiceSetup(rule=RULE, image_digest=image, argv=("serve",))
     files = tmp_path / "mask", tmp_path / "hosts"
-    guest = GuestSettings(image, "runc", *files, "0123456789abcdef", 2, Supervisor(tmp_path / "init", 600))
+    guest = GuestSettings(image, "runc", *files, "0123456789abcdef", (0, 1), Supervisor(tmp_path / "init", 600))
     account = GuestAccount((66000, 66000), AccountFiles(tmp_path / "passwd", tmp_path / "group"))
     return RunServices(ServiceRunner(engine, POLICY, guest, tmp_path), "run-0123456789", (setup,), account, CHECK, 60.0)
 

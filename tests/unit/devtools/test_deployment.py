@@ -128,7 +128,7 @@ def test_the_pod_has_the_socket_its_state_and_no_more() -> None:
         "privileged": False, "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER"]},
     }  # fmt: skip
-    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+    assert not {"hostNetwork", "hostIPC"} & set(pod)
     assert pod["automountServiceAccountToken"] is False
     host_paths = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
     mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
@@ -147,6 +147,12 @@ def test_what_the_compose_file_needs_to_run() -> None:
     assert [options.split(":")[1].split(",")[0] for options in worker["tmpfs"]] == ["exec"]
     assert server["user"] == "0:0"
     assert set(found) <= {"services", "volumes", "secrets"}, "Docker Compose 1.29 refuses `name`"
+
+
+def test_s221_workers_see_the_processes_of_guests() -> None:
+    """The engine numbers them as this host does."""
+    assert read(BASE / "worker.yaml")["spec"]["template"]["spec"]["hostPID"] is True
+    assert read(COMPOSE)["services"]["worker"]["pid"] == "host"
 
 
 def test_the_development_server_is_on_the_loopback_of_the_host() -> None:

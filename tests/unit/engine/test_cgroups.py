@@ -172,6 +172,20 @@ def test_group_that_is_not_the_containers_is_not_read(tree: Path, path: str) -> 
     assert found in (None, CgroupPaths(1))
 
 
+def test_a_group_outside_of_our_namespace_is_found_where_the_hierarchy_is_mounted_from_its_top(tree: Path) -> None:
+    expected = paths_of(tree)
+    cgroup = tree / "proc" / str(PID) / "cgroup"
+    lines = [line.split(":", 2) for line in cgroup.read_text().splitlines()]
+    cgroup.write_text("\n".join(f"{number}:{name}:/../..{path}" for number, name, path in lines))
+    assert paths_of(tree) == expected
+
+
+@pytest.mark.parametrize("path", ["/..", "/../x/../docker"])
+def test_a_path_that_climbs_is_no_group(tree: Path, path: str) -> None:
+    (tree / "sys" / "x").mkdir()
+    test_group_that_is_not_the_containers_is_not_read(tree, path)
+
+
 def test_vanished_process_is_not_located(tree: Path) -> None:
     assert find_cgroups(1, tree / "sys", tree / "proc") is None
 

@@ -17,6 +17,7 @@ from sandbox.engine.guest_group import (
     GuestGroup,
     ensure_guest_group,
     parent_name,
+    read_effective_cpus,
     read_group_host,
     remove_guest_group,
     require_in_group,
@@ -45,6 +46,28 @@ def version_1(tmp_path: Path) -> GroupHost:
 def version_2(tmp_path: Path) -> GroupHost:
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
     return GroupHost("cgroupfs", 2, tmp_path, never)
+
+
+def test_the_cpus_of_guests_are_those_of_their_group_or_of_all_groups_of_the_engine(
+    version_1: GroupHost, version_2: GroupHost, tmp_path: Path
+) -> None:
+    """The kernel keeps `effective` free of CPUs that are offline. A new group of version 1 has none yet."""
+    for host, folder, file in (
+        (version_1, tmp_path / "cpuset", "cpuset.effective_cpus"),
+        (version_2, tmp_path, "cpuset.cpus.effective"),
+    ):
+        assert read_effective_cpus(host, NAME) == ""
+        hold_text(folder, file, "0-3,6\n")
+        hold_text(folder / NAME, file, "\n")
+        assert read_effective_cpus(host, NAME) == "0-3,6"
+        hold_text(folder / NAME, file, "2-3\n")
+        assert read_effective_cpus(host, NAME) == "2-3"
+        assert read_effective_cpus(host, "") == "0-3,6"
+
+
+def hold_text(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
 
 
 def hold(folder: Path, name: str, **stat: int) -> None:

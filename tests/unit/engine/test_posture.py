@@ -125,6 +125,19 @@ def test_limits_that_are_mounted_writable_are_no_fault() -> None:
     assert find_posture_faults(captured("runc", **changes), options("runc")) == []
 
 
+def test_k11_a_guest_that_owns_its_limits_may_not_write_them() -> None:
+    """A rootless engine and its guests are one user, who owns the files. Control: as the runtime mounts them."""
+    rootless = {**options("runc"), "User": "0:0"}
+    ids = status("Uid:\t64000\t64000\t64000\t64000", "Uid:\t0\t0\t0\t0")
+    others = find_posture_faults(captured("runc", **ids), rootless)
+    assert not any("/sys/fs/cgroup" in fault for fault in others)
+    changes = mounts("/sys/fs/cgroup/memory ro,", "/sys/fs/cgroup/memory rw,")
+    assert {*find_posture_faults(captured("runc", **ids, **changes), rootless)} == {
+        *others,
+        "/sys/fs/cgroup/memory is writable",
+    }
+
+
 @pytest.mark.parametrize("name", CAPTURED)
 @pytest.mark.parametrize("runtime", ["runc", "runsc"])
 def test_a_text_that_is_missing_is_a_fault_where_it_says_something(runtime: str, name: str) -> None:

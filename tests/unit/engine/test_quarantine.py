@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from sandbox.engine.connection import DockerEngine
-from sandbox.engine.container import list_containers, remove_container
+from sandbox.engine.container import list_containers, remove_container, remove_ended_container
 from sandbox.engine.endpoint import Endpoint
 from sandbox.engine.quarantine import choose_free_name, is_quarantined, remove_within, retry_removal
 from sandbox.errors import ErrorCode, SandboxError
@@ -85,6 +85,15 @@ def test_a_refusal_is_tried_again_and_is_an_error(ward: QuarantineNotes) -> None
     with pytest.raises(SandboxError, match="could not be removed"):
         remove_container(engine(ward, 500, 500, 500), NAME)
     assert ward.names() == {}
+
+
+@pytest.mark.slow
+def test_a_refusal_after_the_end_is_noted_so_that_the_verdict_stays(ward: QuarantineNotes) -> None:
+    found = engine(ward, 500, 500, 500)
+    remove_ended_container(found, NAME)
+    assert ward.names() == {NAME: ID}
+    with pytest.raises(SandboxError, match="could not be removed"):
+        remove_ended_container(engine(None, 500, 500, 500), NAME)
 
 
 @pytest.mark.parametrize("status", [204, 404])

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pwd
 import random
+import shutil
 import signal
 import stat
 import threading
@@ -157,6 +158,17 @@ def test_the_mask_is_kept_as_it_must_be(home: Home) -> None:
     home.git_mask.chmod(0o600)
     home.git_mask.write_bytes(b"gitdir: /evil\n")
     assert home.git_mask.read_bytes() == GIT_MASK
+
+
+def test_p12_a_copy_of_a_home_has_an_id_of_its_own(home: Home, tmp_path: Path) -> None:
+    """By this id containers are found and removed: with the original's, a copy would end the original's checks."""
+    first = home.instance_id
+    shutil.copytree(home.root, tmp_path / "copy")
+    (tmp_path / "link").symlink_to(home.root)
+    copy = Home(tmp_path / "copy")
+    assert copy.original_id == home.original_id
+    assert len({first, copy.instance_id, copy.original_id}) == 3
+    assert Home(home.root).instance_id == Home(tmp_path / "link").instance_id == first
 
 
 def test_a_kept_value_that_is_not_fixed_stays_the_first(home: Home) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from string import ascii_lowercase
 
 import pytest
 from hypothesis import given, settings
@@ -274,6 +275,24 @@ def test_s188_a_script_that_each_job_repeats_is_read_a_few_times_only(monkeypatc
         read_scripts.clear()
         read(".gitlab-ci.yml", f"default: {{before_script: [{'a' * length}]}}\n{jobs}")
         assert len(read_scripts) == times
+
+
+def test_s188_scripts_of_all_files_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """26 files of 3 KB took 19 seconds. Control: what fits is read, in whichever files it is."""
+    read_scripts: list[str] = []
+
+    def join_lines(script: str) -> Iterator[str]:
+        read_scripts.append(script)
+        return iter(())
+
+    monkeypatch.setattr(draft, "join_lines", join_lines)
+    for length, scripts in ((1000, 26 * 5), (5_000, MAX_SCRIPT_CHARS // 5_000)):
+        read_scripts.clear()
+        text = f"x: &x {'a' * length}\njobs:\n" + "".join(f" j{n}: {{steps: [{{run: *x}}]}}\n" for n in range(5))
+        files = {f"{WORKFLOWS}{name}.yml": text.encode() for name in ascii_lowercase}
+        found = read_suggestions(files, is_protected_variable)
+        assert len(read_scripts) == scripts
+        assert any("more than 262144 characters" in note.reason for note in found.notes) is (length > 1000)
 
 
 MAKE_TEST = b"jobs: {test: {steps: [{run: make test}, {run: make more}]}}\n"

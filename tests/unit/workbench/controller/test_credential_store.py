@@ -40,7 +40,7 @@ def test_the_secret_is_that_of_the_keyring_or_an_error(
         assert found.value.code is ErrorCode.AUTH_FAILED
     else:
         assert store.add_keyring_secret(entry).secret == secret
-    assert owners == [(home.instance_id, "git.example.com")]
+    assert owners == [(home.original_id, "git.example.com")]
 
 
 def test_the_file_of_credentials_is_read_once(home: Home) -> None:
