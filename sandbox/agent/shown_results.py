@@ -79,6 +79,7 @@ def _show(result: BaseModel) -> dict[str, Any]:
     elif isinstance(shown, SyncResult):
         for conflict, entry in zip(shown.conflicts, document["conflicts"], strict=True):
             entry["merged"] = conflict.merged and neutralise_lines(conflict.merged)
+            entry["excerpt"] = conflict.excerpt and neutralise_lines(conflict.excerpt)
     return document
 
 

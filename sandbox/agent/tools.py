@@ -514,7 +514,7 @@ _ROWS = (
         "space_repo_sync", Preset.EDIT, _WRITE, inputs.SyncInput, models.SyncResult, _sync,
         "Merge the newest base into the task. With state 'conflicts' the task is as before: repeat with a resolution "
         "for each.",
-        cut_fields=("conflicts.merged", "changes", "rejected", "conflicts"),
+        cut_fields=("conflicts.merged", "conflicts.excerpt", "changes", "rejected", "conflicts"),
         cut_hint="The next call lists the conflicts that have no resolution yet.",
         journal="sync", command="task sync", open_world=True,
     ),
