@@ -130,7 +130,7 @@ class RunResult(SparseModel):
     Tails and `truncated` are absent when the run passed; `space_repo_read_log` has all output, also that of the
     `services` that ran beside it, as `service-NAME`. While `state` is
     `running` there are `elapsed_s`, `deadline_s`, `queue_position` and `last_lines` instead of a verdict, or
-    `waits_for`: which operation holds the task, so that the check cannot begin.
+    `waits_for`: which operation holds the task, so that the check cannot begin. `notes` then says that it has not.
     """
 
     verdict: Verdict | None = None
