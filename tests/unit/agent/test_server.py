@@ -1162,6 +1162,9 @@ def test_a_list_of_tasks_has_the_open_ones_and_the_newest_closed_ones(desk: Desk
         return [one["id"] for one in found["tasks"]], found["truncated"], found.get("closed_left_out")
 
     async def session(client: Client) -> None:
+        (alone,) = (await ok(client, "space_repo_list_tasks"))["tasks"]
+        assert not {None, ""} & {value for value in alone.values() if isinstance(value, str | None)}
+        assert alone == {name: value for name, value in json.loads(task.model_dump_json()).items() if value}
         for number in range(MOST_LISTED_CLOSED):
             close(number)
         assert await listed(client) == ([*closed[MOST_LISTED_CLOSED - 1 :: -1], task.id], False, None)
