@@ -12,10 +12,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sandbox.models import Approval, ApprovalScope, ApprovalState, PullRequest, PushResult, Status
+from sandbox.models import Approval, ApprovalScope, ApprovalState, Status
 from sandbox.policy.approvals import is_always_asked
+
+if TYPE_CHECKING:
+    from sandbox.models import PullRequest, PushResult
 
 OF_CLUSTER = "task_of_the_cluster"
 """The argument that has the task of a call, if that is not in this home. Its worker says its state."""

@@ -102,7 +102,7 @@ def _choose_covering(live: Iterable[Approval], call: AgentCall, now: datetime) -
 def find_used(home: Home, call: AgentCall, since: datetime) -> Approval | None:
     """The approval for exactly this call that was used up since then, and has not expired; None without one."""
     digest, now = approvals.fingerprint(call), datetime.now(UTC)
-    used = (a for a in store.list_approvals(home) if a.state is ApprovalState.USED and a.fingerprint == digest)
+    used = (a for a in store.list_recent(home) if a.state is ApprovalState.USED and a.fingerprint == digest)
     return next((a for a in used if a.used_at is not None and a.used_at >= since and now < a.expires_at), None)
 
 
@@ -110,7 +110,7 @@ def find_outdated(home: Home, call: AgentCall) -> OutdatedApproval | None:
     """The newest approval that a person gave for this call on another state, and what differs; or for exactly this
     call, and how it ended. None without one.
     """
-    now, known = datetime.now(UTC), store.list_approvals(home)
+    now, known = datetime.now(UTC), store.list_recent(home)
     given, ended = (find(known, call, now) for find in (approvals.find_outdated, approvals.find_ended))
     if ended is not None and (given is None or given.created_at < ended.created_at):
         return OutdatedApproval(ended.id, (_describe_end(ended),))

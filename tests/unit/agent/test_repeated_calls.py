@@ -16,6 +16,7 @@ from sandbox.agent.permission import PermittedCall, permit_out_of_band
 from sandbox.agent.tools import TOOLS, ToolCall
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import PushResult, TaskStatus
+from sandbox.store import approvals as store_approvals
 from sandbox.store.approvals import find_approval, save_approval
 from sandbox.store.home import Home
 from sandbox.text import format_utc
@@ -130,6 +131,17 @@ def test_an_approval_that_expired_unused_is_named_in_the_next_question(desk: Des
     save_approval(Home(desk.home), found.model_copy(update={"expires_at": until}))
     expected = f"Since {asked} was asked for, this changed: it expired unused at {format_utc(until)}. "
     assert ask(desk, PUSH).hint.startswith(expected)
+
+
+def test_of_many_approvals_that_are_over_only_the_newest_are_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent may let thousands of questions expire. Control: one that is among the newest."""
+    asked = carry_out(desk, PUSH)
+    ask(desk, CLOSE)  # files away what is over
+    home = Home(desk.home)
+    assert home.old_approval(asked).exists()
+    assert permit(desk, PUSH).answer is not None
+    monkeypatch.setattr(store_approvals, "MOST_RECENT", 0)
+    ask(desk, PUSH)
 
 
 def test_a_closed_task_is_closed_again_without_a_question(desk: Desk) -> None:
