@@ -12,10 +12,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox.models import Approval, ApprovalScope, ApprovalState, Status
 from sandbox.policy.approvals import is_always_asked
+
+if TYPE_CHECKING:
+    from sandbox.models import PullRequest, PushResult
 
 OF_CLUSTER = "task_of_the_cluster"
 """The argument that has the task of a call, if that is not in this home. Its worker says its state."""
@@ -43,6 +46,13 @@ class OutdatedApproval(NamedTuple):
 
     id: str
     changed: tuple[str, ...]
+
+
+class DoneCall(NamedTuple):
+    """A call that was carried out, the approval that it used up, and its result as of now."""
+
+    approval: Approval
+    result: PushResult | PullRequest
 
 
 def to_canonical_json(arguments: Mapping[str, Any]) -> str:
@@ -119,6 +129,14 @@ def find_outdated(approvals: Iterable[Approval], call: AgentCall, now: datetime)
     once = (a for a in found if a.scope is ApprovalScope.ONCE)
     in_force = (a for a in once if with_current_state(a, now).state is ApprovalState.APPROVED)
     return max(in_force, key=lambda a: a.created_at, default=None)
+
+
+def find_ended(approvals: Iterable[Approval], call: AgentCall, now: datetime) -> Approval | None:
+    """The newest approval for exactly this call that was used up, or that ended unused; None without one."""
+    digest = fingerprint(call)
+    same = (with_current_state(a, now) for a in approvals if a.fingerprint == digest and a.scope is ApprovalScope.ONCE)
+    given = (a for a in same if a.decided_at is not None and a.state in {ApprovalState.USED, ApprovalState.EXPIRED})
+    return max(given, key=lambda a: a.created_at, default=None)
 
 
 def find_answered_request(approvals: Iterable[Approval], call: AgentCall, now: datetime) -> Approval | None:

@@ -268,7 +268,8 @@ def _parse_path(text: str, *, allow_file: bool) -> Remote:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             "Local paths and file:// URLs are refused here",
-            hint="Use a network URL, or set remotes.allow_file = true in the configuration.",
+            hint="Use a network URL, or set remotes.allow_file = true in the configuration: a running server reads "
+            "it when it is started again.",
         )
     try:
         path = Path(text).expanduser().absolute()

@@ -25,6 +25,7 @@ from sandbox.agent.permission import (
     PermittedCall,
     approval_denied_error,
     build_call,
+    find_done,
     find_exemption,
     may_inherit_profile,
     must_ask,
@@ -72,6 +73,8 @@ async def require_approval(
         return PermittedCall(Permission(how=how), call.state or None)
     if taken := await _run_in_thread(agent, partial(agent.workbench.take_approval, call)):
         return PermittedCall(permission_by_approval(taken), call.state or None)
+    if done := await anyio.to_thread.run_sync(partial(find_done, agent, call), limiter=agent.network_threads):
+        return done
     asked = await _run_in_thread(agent, partial(agent.workbench.request_approval, call))
     find_decision = partial(_run_in_thread, agent, partial(_find_decision, agent, call, asked.id))
     answer = await _ask_client(context, params, asked, find_decision) if _can_elicit(context) else None

@@ -29,6 +29,7 @@ from sandbox.models import (
 from sandbox.models.checks import CheckParameter, Jobs, WorkspaceAccess
 from sandbox.models.dependencies import RefusedEntry
 from sandbox.models.layers import LayerSummary
+from sandbox.models.model import HostPath
 
 
 class Repositories(Model):
@@ -39,13 +40,20 @@ class TaskResult(Model):
     task: Task
 
 
+class ListedTask(SparseModel, Task):
+    """A task without the fields that have no value."""
+
+    worktree_path: HostPath | None = None
+    session: str | None = None  # type: ignore[assignment]  # absent for a person, as other fields without a value
+
+
 class Tasks(SparseModel):
     """`truncated`: older tasks are left out. `closed_left_out`: how many of them are closed: of these, also with a
     repo_id, only the last created are listed. `waiting`: those of a cluster that no worker has now, or
     that none says anything about.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[ListedTask, ...]
     truncated: bool = False
     closed_left_out: int | None = None
     waiting: dict[TaskId, TaskPlace] | None = None
@@ -130,7 +138,7 @@ class RunResult(SparseModel):
     Tails and `truncated` are absent when the run passed; `space_repo_read_log` has all output, also that of the
     `services` that ran beside it, as `service-NAME`. While `state` is
     `running` there are `elapsed_s`, `deadline_s`, `queue_position` and `last_lines` instead of a verdict, or
-    `waits_for`: which operation holds the task, so that the check cannot begin.
+    `waits_for`: which operation holds the task, so that the check cannot begin. `notes` then says that it has not.
     """
 
     verdict: Verdict | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import BaseModel
+
 from sandbox.agent.inputs import NOT_APPROVED
 from sandbox.agent.outputs import ApprovalResult
 from sandbox.agent.tools import Tool
@@ -21,11 +23,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class PermittedCall:
     """The call is permitted. `permission`: by which rule or person. `state`: the state that was approved; the call is
-    refused if it has changed by then.
+    refused if it has changed by then. `answer`: the call was carried out before, and is not again; its result.
     """
 
     permission: Permission
     state: str | None = None
+    answer: BaseModel | None = None
 
 
 def permit_out_of_band(agent: Agent, tool: Tool, arguments: Any) -> PermittedCall:
@@ -40,12 +43,23 @@ def permit_out_of_band(agent: Agent, tool: Tool, arguments: Any) -> PermittedCal
         return PermittedCall(Permission(how=how), call.state or None)
     if taken := agent.workbench.take_approval(call):
         return PermittedCall(permission_by_approval(taken), call.state or None)
+    if done := find_done(agent, call):
+        return done
     raise required_error(agent, call, agent.workbench.request_approval(call))
 
 
 def required_error(agent: Agent, call: AgentCall, asked: Approval) -> SandboxError:
     """A question about the call waits; also why, if the person gave an approval that no longer covers it."""
     return approval_required_error(asked, outdated=agent.workbench.find_outdated_approval(call))
+
+
+def find_done(agent: Agent, call: AgentCall) -> PermittedCall | None:
+    """For a call that a person approved and that was carried out: its answer as of now. None for another call."""
+    done = agent.workbench.find_done_call(call)
+    if done is None:
+        return None
+    by = permission_by_approval(done.approval)
+    return PermittedCall(by.model_copy(update={"how": "known"}), call.state or None, done.result)
 
 
 def find_exemption(agent: Agent, call: AgentCall) -> Literal["known", "diff"] | None:

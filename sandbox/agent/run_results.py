@@ -37,6 +37,11 @@ PHASE_LINES, PHASE_LINE = 15, 200
 TAIL_BESIDE_FAILURES = 2000
 """Maximum characters of each tail of a run with named failures."""
 
+NOT_BEGUN = (
+    "The check has not begun: its image, layers or turn are prepared. It runs on the files as they are when it begins, "
+    "so an edit before that is checked too; 'tree' of its result says which files it saw"
+)
+
 _COPIED_FIELDS = (
     *("verdict", "exit_code", "signal", "stdout_bytes", "stderr_bytes", "run_id", "check_id", "task_id", "started_at"),
     *("wall_time_s", "tree", "clean_room", "guest_user", "cached", "image_digest", "runtime"),
@@ -68,7 +73,10 @@ def build_answer(run: BackgroundRun, model: type[AnswerT]) -> AnswerT:
     common = {"run_id": run.run_id, "task_id": run.task_id, "state": run.state}
     if run.state == "running":
         fields = {"check_id", "elapsed_s", "deadline_s", "queue_position", "waits_for"} & set(model.model_fields)
-        return model(**common, **{name: getattr(run, name) for name in fields}, last_lines=run.last_lines or None)
+        shown = {name: getattr(run, name) for name in fields}
+        if "notes" in model.model_fields and run.operation == "check" and run.check_id is None:
+            shown["notes"] = (NOT_BEGUN,)
+        return model(**common, **shown, last_lines=run.last_lines or None)
     if run.operation == "layers-build":
         return model(**common, **_preparation_fields(run.prepared))
     if run.operation == "explore":

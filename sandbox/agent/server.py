@@ -32,6 +32,7 @@ from pydantic import BaseModel
 from sandbox.agent import approval, mcp_tasks, prompt, resources
 from sandbox.agent.agent import Agent
 from sandbox.agent.outputs import WaitRunResult
+from sandbox.agent.permission import PermittedCall
 from sandbox.agent.protocol_permission import permit_request
 from sandbox.agent.results import add_losses, failure, success
 from sandbox.agent.run_results import build_answer
@@ -193,7 +194,7 @@ async def _answer_call(
         if isinstance(allowed, types.InputRequiredResult):
             return allowed
         arguments = _shorten_wait(arguments, anyio.current_time() - began)
-        result = await _run(agent.with_permission(allowed.permission), tool, arguments, context, allowed.state)
+        result = await _run(agent.with_permission(allowed.permission), tool, arguments, context, allowed)
         if tool.preset is Preset.BOOTSTRAP:
             await agent.announcer.notify_change(context, agent.lists_all())
         if isinstance(result, BackgroundRun):
@@ -215,12 +216,14 @@ def _shorten_wait(arguments: Any, spent_s: float) -> Any:
     return arguments.model_copy(update={"wait_s": max(0.0, arguments.wait_s - spent_s)})
 
 
-async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:
+async def _run(agent: Agent, tool: Tool, arguments: Any, context: _Context, allowed: PermittedCall) -> BaseModel:
     """Run the use-case in a thread. If the client cancels or disconnects, this still waits for the end."""
+    if allowed.answer is not None:
+        return allowed.answer
     if tool.waits:
-        return await _run_cancellable(agent, tool, arguments, context, state)
+        return await _run_cancellable(agent, tool, arguments, context, allowed.state)
     threads = agent.network_threads if tool.open_world else agent.threads  # a remote may be silent for minutes
-    return await _in_thread(threads, partial(tool.call, ToolCall(agent.workbench, arguments, Watch(), state)))
+    return await _in_thread(threads, partial(tool.call, ToolCall(agent.workbench, arguments, Watch(), allowed.state)))
 
 
 async def _run_cancellable(agent: Agent, tool: Tool, arguments: Any, context: _Context, state: str | None) -> BaseModel:

@@ -166,11 +166,18 @@ def _list_tasks(request: ToolCall) -> BaseModel:
     closed = [task.id for task in found if task.status is models.TaskStatus.CLOSED]
     left_out = set(closed[MOST_LISTED_CLOSED:])
     listed = [task for task in found if task.id not in left_out]
-    cut = (t.model_copy(update={"prompt": t.prompt[:MAX_LISTED_PROMPT_CHARS]}) for t in listed)
     waiting = select_waiting(request.workbench.places([task.id for task in listed if task.id not in closed]))
     return outputs.Tasks(
-        tasks=tuple(cut), truncated=bool(left_out), closed_left_out=len(left_out) or None, waiting=waiting or None
+        tasks=tuple(map(_list_task, listed)),
+        truncated=bool(left_out),
+        closed_left_out=len(left_out) or None,
+        waiting=waiting or None,
     )
+
+
+def _list_task(task: models.Task) -> outputs.ListedTask:
+    shown = {"prompt": task.prompt[:MAX_LISTED_PROMPT_CHARS], "session": task.session or None}
+    return outputs.ListedTask(**dict(task) | shown)
 
 
 def _run_check(request: ToolCall) -> BaseModel:
@@ -514,7 +521,7 @@ _ROWS = (
         "space_repo_sync", Preset.EDIT, _WRITE, inputs.SyncInput, models.SyncResult, _sync,
         "Merge the newest base into the task. With state 'conflicts' the task is as before: repeat with a resolution "
         "for each.",
-        cut_fields=("conflicts.merged", "changes", "rejected", "conflicts"),
+        cut_fields=("conflicts.merged", "conflicts.excerpt", "changes", "rejected", "conflicts"),
         cut_hint="The next call lists the conflicts that have no resolution yet.",
         journal="sync", command="task sync", open_world=True,
     ),

@@ -157,7 +157,7 @@ def _print_lines(
     query = LogQuery(stream=stream, pattern=part["pattern"], start_line=first, end_line=last, **limits)
     with invocation.workbench() as workbench:
         found = workbench.read_log(workbench.find_run(*run), query)
-        missing = "" if found.finished else _describe_missing(workbench, found.run_id)
+        missing = _describe_missing(workbench, found.run_id) if found.note or not found.finished else ""
     invocation.emit(found, lambda: _show_lines(found, missing))
 
 

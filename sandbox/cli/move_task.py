@@ -31,7 +31,9 @@ _offline = click.option("--offline", is_flag=True, help="Do not fetch first: use
 @click.option(
     "--edited", multiple=True, nargs=2, metavar="CONFLICT FILE", help="... with the content of FILE. Repeatable."
 )
-@click.option("--show", is_flag=True, help="Print the text of each conflict, with markers.")
+@click.option(
+    "--show", is_flag=True, help="Print the text of each conflict, with markers; of a long file its conflicting lines."
+)
 @_offline
 @global_options
 @click.pass_obj
@@ -96,11 +98,16 @@ def _show_sync(done: SyncResult, *, with_text: bool) -> None:
             )
         )
         note(f"{len(done.conflicts)} conflict(s) with {done.onto[:12]}: the task stays as it is")
+        _show_note(done)
         return
     word = "up to date with" if done.state.value == "up_to_date" else "synced with"
     click.echo(f"{word} {done.onto[:12]}: {done.ahead} commit(s) ahead, {len(done.changes)} uncommitted change(s)")
     if done.previous is not None:
         click.echo(f"  before it  {done.previous.id}")
+    _show_note(done)
+
+
+def _show_note(done: SyncResult) -> None:
     if done.note:
         note(f"note: {one_line(done.note)}")
 
@@ -109,8 +116,8 @@ def _show_conflicts(conflicts: Sequence[MergeConflict], *, with_text: bool) -> N
     for conflict in conflicts:
         sides = (side.blob if side else "-" for side in (conflict.ours, conflict.theirs))
         click.echo(f"{conflict.kind.value:<18} {one_line(conflict.path)}@{'..'.join(sides)}")
-        if with_text and conflict.merged is not None:
-            click.echo(neutralise_lines(conflict.merged))
+        if with_text and (text := conflict.merged or conflict.excerpt) is not None:
+            click.echo(neutralise_lines(text))
 
 
 @click.command()

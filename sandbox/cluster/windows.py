@@ -221,8 +221,8 @@ def bound_conflicts(found: SyncResult) -> SyncResult:
     """Without the texts with markers of those conflicts that come after `WINDOW_BYTES` of them; the list is whole."""
     left, shown = WINDOW_BYTES, list[MergeConflict]()
     for one in found.conflicts:
-        left -= len((one.merged or "").encode())
-        shown.append(one if left >= 0 else one.model_copy(update={"merged": None}))
+        left -= len((one.merged or one.excerpt or "").encode())
+        shown.append(one if left >= 0 else one.model_copy(update={"merged": None, "excerpt": None}))
     return found.model_copy(update={"conflicts": tuple(shown)})
 
 

@@ -155,6 +155,8 @@ def _run(agent: Agent, tool: Tool, arguments: Any, caller: Any) -> BaseModel:
     if tool.name == REQUEST_APPROVAL:
         return request_tool_approval(agent, arguments)
     allowed = permit_out_of_band(agent, tool, arguments)
+    if allowed.answer is not None:
+        return allowed.answer
     workbench = agent.workbench.acting(caller, allowed.permission)
     result = tool.call(ToolCall(workbench, arguments, Watch(), allowed.state))
     return build_answer(result, tool.result_model) if isinstance(result, BackgroundRun) else result

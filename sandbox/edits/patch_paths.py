@@ -256,8 +256,8 @@ class UngatedError(SandboxError):
             ErrorCode.PATCH_REJECTED,
             "The patch touches a file without an expected hash, or one that does not exist",
             details="\n".join([*names[:_MAX_NAMED], *more]),
-            hint="No file was changed. Give the hash of each file: `sandbox file read TASK PATH` shows it, "
-            "--expect PATH=HASH sets it; a new file has none: --expect PATH=absent, null in the arguments of a tool.",
+            hint="No file was changed. Give the hash of each file: `sandbox file read TASK PATH` shows it. A tool "
+            "takes it in `expected_hashes`, null for a new file; the command as --expect PATH=HASH, or PATH=absent.",
         )
         self.names = names
 

@@ -31,8 +31,8 @@ class Permission(Model):
 
     `how`: the policy allows the tool (`policy`), or allows it for what is sent (`diff`); the server runs with
     `--approvals auto`, which does not ask (`auto`); no question was needed, as the packages that it asks for are there,
-    or the task that it closes is closed and deleted (`known`); an approval of the tool for a task or repository
-    (`standing`), or of exactly this call (`person`).
+    or the task that it closes is closed, or the call was carried out before under `approval_id` (`known`); an approval
+    of the tool for a task or repository (`standing`), or of exactly this call (`person`).
     `decided_by`: as in the approval.
     """
 

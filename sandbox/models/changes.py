@@ -75,10 +75,11 @@ class CommitResult(Model):
 
 class PushResult(Model):
     """What the remote has now. `forced`: the branch was moved with a lease (`--force-with-lease`). `hooks_not_run`:
-    hooks of a remote that is a local path; git would have run them.
+    hooks of a remote that is a local path; git would have run them. `note`: that the same call was carried out before.
     """
 
     branch: str
     commit: ObjectId
     forced: bool
     hooks_not_run: tuple[str, ...] = ()
+    note: str = ""

@@ -61,14 +61,15 @@ class LogLines(SparseModel):
     """Lines of one stream of a run, numbered as kept; guest text, safe to show.
 
     `content`: lines `start_line` to `end_line`; absent after a search, which returns `matches`. `finished`: False while
-    the check runs, or if the process that ran it was killed: there may be more. `truncated`: the answer is incomplete.
-    `stopped_by`: what ended a search early. `shown_from_byte`: offset of `content` in the stream. `total_bytes`: what
-    the run wrote. `dropped_bytes`: how much of it, in the middle, was dropped.
+    the check runs: there may be more. `note`: that its process was killed, so that it has no result. `truncated`: the
+    answer is incomplete. `stopped_by`: what ended a search early. `shown_from_byte`: offset of `content` in the stream.
+    `total_bytes`: what the run wrote. `dropped_bytes`: how much of it, in the middle, was dropped.
     """
 
     run_id: str
     stream: LogName
     finished: bool
+    note: str | None = None
     matches: tuple[LogMatch, ...] | None = None
     content: str | None = None
     start_line: int | None = None

@@ -35,7 +35,8 @@ class ConflictSide(Model):
 class MergeConflict(Model):
     """A path that a merge could not decide. A side without this path is None.
 
-    `merged`: the text with conflict markers; None if it is no text, or too long.
+    `merged`: the text with conflict markers; None if it is no text, or too long. `excerpt`: then its conflicting lines
+    only, each part after a line `@@ line N @@` with its first line in the task's file; it is no answer to the conflict.
     """
 
     path: str
@@ -44,6 +45,7 @@ class MergeConflict(Model):
     ours: ConflictSide | None
     theirs: ConflictSide | None
     merged: str | None = None
+    excerpt: str | None = None
 
 
 class ConflictResolution(Model):
@@ -69,7 +71,8 @@ class SyncState(StrEnum):
 class SyncResult(Status):
     """The status after a sync with the commit `onto`. `previous`: the snapshot of the changes before, None for none.
 
-    `conflicts`: those without a resolution. `note`: what has to be done elsewhere because of it.
+    `conflicts`: those without a resolution. `note`: what has to be done elsewhere because of it,
+    or how to resolve conflicts that are not shown whole.
     """
 
     state: SyncState

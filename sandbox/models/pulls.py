@@ -19,7 +19,7 @@ class PullState(StrEnum):
 class PullRequest(Model):
     """A pull request. `head`, `base`: branches. `head_commit`: its head, as far as the forge knows at the moment.
 
-    `created`: this call opened it; false: it existed already.
+    `created`: this call opened it; false: it existed already. `note`: that the same call was carried out before.
     """
 
     url: str
@@ -30,6 +30,7 @@ class PullRequest(Model):
     base: str
     head_commit: ObjectId
     created: bool = False
+    note: str = ""
 
 
 class CiState(StrEnum):

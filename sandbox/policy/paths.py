@@ -30,6 +30,7 @@ MAX_COMPONENT_BYTES = 255
 _MAX_SUGGESTED = 200  # characters; as much of a refused path is shown
 _PERCENT = lazy_pattern(r"%(?=[0-9A-Fa-f]{2})")
 _ESCAPE = lazy_pattern(r"%([0-9A-Fa-f]{2})")
+_SPELLED_OUT = lazy_pattern(r"\\u([0-9a-f]{4,5})")
 _SHORT_DOTGIT = lazy_pattern(r"^git~[0-9]+$")
 _IGNORED = dict.fromkeys(IGNORABLE)
 _LOOKS = {**dict.fromkeys(INVISIBLE), **LOOK_ALIKES}
@@ -88,9 +89,24 @@ def _require_safe_component(text: str, component: bytes) -> None:
     if any(byte < 0x20 or byte == 0x7F for byte in component):
         raise refused_path_error(ascii(text), "control", "a path has no control characters")
     if b"\\" in component:
-        raise refused_path_error(text, "backslash", "a path has no backslash")
+        raise refused_path_error(text, "backslash", "a path has no backslash", _explain_backslash(text))
     if is_dotgit(component):
         raise refused_path_error(text, "dotgit", "a path may not name .git, in any spelling")
+
+
+def _explain_backslash(text: str) -> str:
+    """The hint for a path with a backslash. Listings spell out invisible characters (`sandbox.text.neutralise`); as a
+    name with a backslash may be shown alike, that text is not read as the character.
+    """
+    spelled = [match[1][:size] for match in _SPELLED_OUT.finditer(text) for size in (4, 5)]
+    code = next((digits for digits in spelled if int(digits, 16) in INVISIBLE), None)
+    if code is None:
+        return "Write / between folders. A name that has a backslash itself cannot be used here."
+    return (
+        f"Listings show an invisible character as \\u{code}. The name has the character itself, "
+        f"U+{code.upper()}: give that, in JSON with one backslash. A name that has a backslash itself cannot be "
+        "used here."
+    )
 
 
 def _suggest(text: str) -> str:

@@ -7,6 +7,7 @@ reader of the first folder that holds the lock files away those that are over: a
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import re
@@ -18,6 +19,9 @@ from pathlib import Path
 from sandbox.errors import SandboxError, describe_briefly
 from sandbox.models import Approval
 from sandbox.store.home import Home, damaged_file_error, read_record, write_json
+
+MOST_RECENT = 200
+"""Records that are over and are read for a call: there may be thousands of others."""
 
 _ID = re.compile(r"apr-[a-z2-7]{26}")
 _log = logging.getLogger(__name__)
@@ -52,6 +56,18 @@ def list_unfiled(home: Home) -> list[Approval]:
 def list_approvals(home: Home) -> tuple[Approval, ...]:
     """All records, oldest first. Damaged ones are skipped, with a warning in our log."""
     found = {a.id: a for folder in (home.approvals, home.old_approvals) for a in _read_folder(folder)}
+    return tuple(sorted(found.values(), key=_age_key))
+
+
+def list_recent(home: Home) -> tuple[Approval, ...]:
+    """The records that are not filed away, and the `MOST_RECENT` that were filed away last; oldest first."""
+    filed: list[tuple[float, Path]] = []
+    with os.scandir(home.old_approvals) as entries:
+        for entry in entries:
+            with suppress(OSError):  # removed meanwhile
+                filed.append((entry.stat(follow_symlinks=False).st_mtime, Path(entry)))
+    newest = (path for _, path in heapq.nlargest(MOST_RECENT, filed) if path.match("apr-*.json"))
+    found = {a.id: a for a in (*filter(None, map(_load, newest)), *list_unfiled(home))}
     return tuple(sorted(found.values(), key=_age_key))
 
 

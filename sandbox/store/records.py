@@ -151,7 +151,7 @@ def find_task(home: Home, task_id: str, *, allow_closed: bool = False) -> Task:
     if task is None:
         is_id = re.fullmatch(TASK_ID_PATTERN, task_id)
         short = "" if is_id else " Four characters of an id are enough, and `-` is the task used last in a terminal."
-        hint = f"`sandbox task list` shows open tasks, with --all also closed ones.{short}"
+        hint = f"`sandbox task list --all` shows tasks, also closed ones.{short}"
         if not is_id and (task_id in {".", ".."} or "/" in task_id):
             run = f"`sandbox run {shlex.quote(task_id[:100])}`"
             hint = f"A task is meant: `-` is the task used last in a terminal. For a directory or a URL: {run}"

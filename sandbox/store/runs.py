@@ -131,6 +131,16 @@ def find_run_record(home: Home, owner_id: str, run_id: str) -> CheckRun | None:
     return read_record(home.logs(owner_id) / f"{run_id}.json", CheckRun)
 
 
+def look_at_run(home: Home, owner_id: str, run_id: str) -> tuple[CheckRun | None, bool]:
+    """The record of a run that `find_owner` found, and whether the run is over: without a record its process was
+    killed, or ended without saving one.
+    """
+    record = find_run_record(home, owner_id, run_id)
+    if record is None and liveness.owner_of(run_id) not in liveness.list_live_nonces(home.liveness):
+        return find_run_record(home, owner_id, run_id), True  # again: it may have ended just before its controller
+    return record, record is not None
+
+
 def describe_without_result(run_id: str) -> str:
     """What is said of a run that has no record and no live process: it was killed, or the disk was full."""
     return f"{run_id} has no result: the process that ran it was killed, or ended without saving one"
@@ -141,15 +151,13 @@ def find_ended_run(home: Home, owner_id: str, run_id: str, *, without: str = "",
 
     Raises: `conflict` while it runs; `not_found` if the process that ran it has ended without a record.
     """
-    record = find_run_record(home, owner_id, run_id)
-    if record is None and liveness.owner_of(run_id) not in liveness.list_live_nonces(home.liveness):
-        record = find_run_record(home, owner_id, run_id)  # again: it may have ended just before its controller
-        if record is None:
-            raise SandboxError(
-                ErrorCode.NOT_FOUND,
-                describe_without_result(run_id),
-                hint=f"Run the check again. `sandbox check log {run_id}` prints what it wrote until then.",
-            )
+    record, is_over = look_at_run(home, owner_id, run_id)
+    if record is None and is_over:
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            describe_without_result(run_id),
+            hint=f"Run the check again. `sandbox check log {run_id}` prints what it wrote until then.",
+        )
     if record is None:
         raise SandboxError(
             ErrorCode.CONFLICT,

@@ -28,7 +28,7 @@ from sandbox.workbench.controller.services import Services, Surface, build_servi
 
 if TYPE_CHECKING:
     from sandbox import images
-    from sandbox.approvals import AgentCall, OutdatedApproval
+    from sandbox.approvals import AgentCall, DoneCall, OutdatedApproval
     from sandbox.config import Settings
     from sandbox.models import (
         ApplyResult,
@@ -1506,7 +1506,7 @@ class Workbench:
 
     def needs_no_question(self, call: AgentCall) -> bool:
         """Whether a person need not be asked about a call: it asks for packages, and their layers are there; or it
-        closes a task that is closed, and its worktree deleted.
+        closes a task that is closed, and whose worktree is deleted or to be kept.
 
         Raises: `not_found`; `conflict` for a closed task; `policy_violation` if `layers.fetch` is `never`;
         `invalid_input` for a registry that cannot be used; `engine_unavailable`.
@@ -1544,7 +1544,8 @@ class Workbench:
         return use.requests.find_covering(self._services.home, call)
 
     def find_outdated_approval(self, call: AgentCall) -> OutdatedApproval | None:
-        """The approval that a person gave for this call on another state, and what differs since; None without one.
+        """The newest approval that a person gave for this call on another state, and what differs since; or for exactly
+        this call, and how it ended. None without one.
 
         Raises: no specific code.
         """
@@ -1555,6 +1556,13 @@ class Workbench:
         call that was interrupted. Raises: no specific code.
         """
         return use.requests.find_used(self._services.home, call, since)
+
+    def find_done_call(self, call: AgentCall) -> DoneCall | None:
+        """The result, as of now, of a push or pull request that was carried out under an approval for exactly this
+        call: the remote or the forge is asked, and nothing is sent. None if there was none, or it has expired, or what
+        the call did is no longer so. Raises: as `push` and `pull_request_status`.
+        """
+        return use.repeated_calls.find_done_call(self._services, call)
 
     def request_approval(self, call: AgentCall) -> Approval:
         """Ask a person about a call; the answer is given with `sandbox approvals approve ID`.

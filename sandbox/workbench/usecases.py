@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
     from sandbox.workbench import reconciling as reconciling
     from sandbox.workbench.approvals import chosen_profile as chosen_profile
+    from sandbox.workbench.approvals import repeated_calls as repeated_calls
     from sandbox.workbench.approvals import requests as requests
     from sandbox.workbench.checks import artifact_provenance as artifact_provenance
     from sandbox.workbench.checks import background as background
@@ -78,7 +79,7 @@ if TYPE_CHECKING:  # to add a use-case module, add its name here and in `_ROOMS`
 else:
     _ROOMS = {
         "": ("reconciling",),
-        "approvals": ("chosen_profile", "requests"),
+        "approvals": ("chosen_profile", "repeated_calls", "requests"),
         "checks": (
             "artifact_provenance",
             "background",

@@ -22,13 +22,13 @@ from pydantic import ValidationError
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.server import make_server
+from sandbox.agent.transports.long_lines import find_request_id
 from sandbox.agent.transports.pending import PendingRequests
 from sandbox.agent.transports.shutdown import handle_signals
 from sandbox.agent.transports.stdio_transport import MAX_LINE_BYTES, StdioTransport, open_standard_streams
 
-_NOT_JSON = types.ErrorData(
-    code=types.PARSE_ERROR, message=f"Not JSON in UTF-8 without a BOM, or more than {MAX_LINE_BYTES} bytes"
-)
+_NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message="Not JSON in UTF-8 without a BOM")
+_TOO_LONG = types.ErrorData(code=types.PARSE_ERROR, message=f"The line has more than {MAX_LINE_BYTES} bytes")
 _NOT_A_MESSAGE = types.ErrorData(code=types.INVALID_REQUEST, message="Not a JSON-RPC message")
 _NO_TABLE = types.ErrorData(code=types.INVALID_PARAMS, message="params has to be an object")
 _HALF_CHARACTER = types.ErrorData(
@@ -130,8 +130,8 @@ class _UnusableLine:
 
 
 def _parse_line(line: bytes) -> types.JSONRPCMessage | _UnusableLine:
-    if len(line) > MAX_LINE_BYTES:  # the part that was kept may be valid JSON
-        return _refuse(_NOT_JSON)
+    if len(line) > MAX_LINE_BYTES:  # what was kept of it may be valid JSON
+        return _refuse(_TOO_LONG, find_request_id(line))
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError as error:

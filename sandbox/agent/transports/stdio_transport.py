@@ -18,8 +18,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from sandbox.agent.transports.long_lines import ENDS_BYTES
+
 MAX_LINE_BYTES = 16 * 1024**2
-"""A longer line is cut to one byte more than this, which marks it as too long."""
+"""A longer line is cut in its middle to one byte more than this, which marks it as too long."""
 
 _CHUNK_BYTES = 64 * 1024
 _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
@@ -97,7 +99,9 @@ class StdioTransport:
 
 def _append_limited(kept: bytearray, piece: bytes) -> None:
     """Append to the kept bytes without a copy: a long line comes in many pieces."""
-    kept += piece[: MAX_LINE_BYTES + 1 - len(kept)]
+    kept += piece
+    if len(kept) > MAX_LINE_BYTES:
+        del kept[MAX_LINE_BYTES + 1 - ENDS_BYTES : -ENDS_BYTES]
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -10,7 +10,7 @@ from sandbox.approvals import OF_CLUSTER, AgentCall
 from sandbox.egress.registries import find_registries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep
-from sandbox.models import Change, DiffFile, Repository, Status, Task, TaskOptions
+from sandbox.models import Change, DiffFile, Repository, Status, Task, TaskOptions, TaskStatus
 from sandbox.models.releases import ReleaseManifest
 from sandbox.profiles import Profile
 from sandbox.store.records import find_repository, find_task
@@ -160,12 +160,14 @@ def _look_without_task(services: Services, tool: str, arguments: Mapping[str, An
 
 def needs_no_question(services: Services, call: AgentCall) -> bool:
     """Whether the call asks for packages and fetches none, because the layers that it asks for are there; or closes a
-    task that is closed, and its worktree deleted.
+    task that is closed, and whose worktree is deleted or to be kept.
 
     Raises: as `find_missing_layers`; `conflict` for a closed task.
     """
     if call.tool == CLOSING and call.task_id is not None:
-        return lifecycle.is_deleted(services, find_task(services.home, call.task_id, allow_closed=True))
+        task = find_task(services.home, call.task_id, allow_closed=True)
+        is_kept = task.status is TaskStatus.CLOSED and not call.arguments.get("delete_worktree")
+        return is_kept or lifecycle.is_deleted(services, task)
     owner = call.task_id or call.repo_id
     return (
         call.tool == PREPARING and owner is not None and not _find_missing(services, *find_owner_tree(services, owner))

@@ -55,7 +55,7 @@ def build_call(services: Services, tool: str, arguments: Mapping[str, Any]) -> A
 
 
 def needs_no_question(services: Services, call: AgentCall) -> bool:
-    """Whether a person need not be asked about a call: its packages are there, or the task to close is deleted already.
+    """Whether a person need not be asked about a call: its packages are there, or the task to close is closed already.
 
     Raises: as `question.needs_no_question`.
     """
@@ -102,14 +102,25 @@ def _choose_covering(live: Iterable[Approval], call: AgentCall, now: datetime) -
 def find_used(home: Home, call: AgentCall, since: datetime) -> Approval | None:
     """The approval for exactly this call that was used up since then, and has not expired; None without one."""
     digest, now = approvals.fingerprint(call), datetime.now(UTC)
-    used = (a for a in store.list_approvals(home) if a.state is ApprovalState.USED and a.fingerprint == digest)
+    used = (a for a in store.list_recent(home) if a.state is ApprovalState.USED and a.fingerprint == digest)
     return next((a for a in used if a.used_at is not None and a.used_at >= since and now < a.expires_at), None)
 
 
 def find_outdated(home: Home, call: AgentCall) -> OutdatedApproval | None:
-    """The approval that a person gave for this call on another state, and what differs; None without one."""
-    given = approvals.find_outdated(store.list_unfiled(home), call, datetime.now(UTC))
+    """The newest approval that a person gave for this call on another state, and what differs; or for exactly this
+    call, and how it ended. None without one.
+    """
+    now, known = datetime.now(UTC), store.list_recent(home)
+    given, ended = (find(known, call, now) for find in (approvals.find_outdated, approvals.find_ended))
+    if ended is not None and (given is None or given.created_at < ended.created_at):
+        return OutdatedApproval(ended.id, (_describe_end(ended),))
     return None if given is None else OutdatedApproval(given.id, _describe_changes(given, call))
+
+
+def _describe_end(ended: Approval) -> str:
+    if ended.used_at is not None:
+        return f"it was used up by the same call at {format_utc(ended.used_at)}"
+    return f"it expired unused at {format_utc(ended.expires_at)}"
 
 
 def describe_changes(services: Services, approval_id: str) -> tuple[str, ...]:

@@ -45,9 +45,7 @@ def read_lines(services: Services, run_id: str, query: LogQuery | None = None) -
     query = query or LogQuery()
     _require_valid_query(query)
     owner = runs.find_owner(services.home, run_id)
-    record = runs.find_run_record(
-        services.home, owner, run_id
-    )  # before the log: if there is a record, the log is complete
+    record, is_over = runs.look_at_run(services.home, owner, run_id)  # before the log: it is complete if that is over
     if record is not None:
         measure_log(record, query.stream)  # a service that did not run has no log
     with runs.open_log(services.home, owner, run_id, query.stream) as file:
@@ -55,6 +53,8 @@ def read_lines(services: Services, run_id: str, query: LogQuery | None = None) -
         first, last = _range(query, log.lines)
         kept = _find_gap(log, record, query)
         answer = _build_answer(run_id, query, log, kept)
+        if is_over and record is None:
+            answer = answer.model_copy(update={"finished": True, "note": runs.describe_without_result(run_id)})
         if query.pattern is None:
             return _add_content(answer, query, log, (first, last), kept)
         path = runs.log_path(services.home, owner, run_id, query.stream)
@@ -100,7 +100,7 @@ def _range(query: LogQuery, lines: int) -> tuple[int, int]:
 @dataclass(frozen=True)
 class _LogGap:
     """How a log differs from its stream: `mark` bytes at offset `gap` stand for `dropped` bytes. `run`: None while the
-    check runs.
+    check runs, and if it was killed.
     """
 
     run: CheckRun | None

@@ -191,6 +191,24 @@ class _PullRequestOpener:
         return found.pull
 
 
+def find_open_request(services: Services, task: Task, *, draft: bool) -> PullRequest | None:
+    """The task's pull request, if it is open with the task's last commit on the task's base now, and no draft where
+    `draft` is false. The forge is asked, and nothing is changed there. None otherwise.
+
+    Raises: `forge_unsupported`, `auth_failed`, and as a forge.
+    """
+    remote = services.remotes.parse(find_repository(services.home, task.repo_id).remote_url)
+    if task.pr_url is None or not has_forge(remote):
+        return None
+    with connect_forge(remote, find_project(services.remotes, remote)) as forge:
+        found = forge.find(task.branch)
+    if found is None or (found.pull.draft and not draft):
+        return None
+    wanted = (task.pr_url, PullState.OPEN, task.head_commit, task.base_branch)
+    pull = found.pull
+    return pull if (pull.url, pull.state, pull.head_commit, pull.base) == wanted else None
+
+
 def find_status(services: Services, task_id: str) -> PullRequestStatus:
     """The task's pull request, with one combined verdict of all checks on its head.
 

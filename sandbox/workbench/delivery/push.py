@@ -254,5 +254,17 @@ def _send(git: Git, access: RemoteAccess, task: Task, before: str | None) -> str
     return page
 
 
+def find_pushed(services: Services, task: Task) -> PushResult | None:
+    """What our last push brought, if it was of the task's last commit, and the remote's branch is there now: it is
+    asked, and sent no data. None otherwise. Raises: as `push` before a commit is sent.
+    """
+    remote = require_sendable(services, task.id, task)
+    _, git = services.repositories.open(task.repo_id)
+    if task.pushed_at is None or resolve_ref(git, _PushRefs.of(task).pushed) != task.head_commit:
+        return None
+    now = services.remotes.run_with_access(remote, lambda access: find_remote_branch(git, access, task.branch))
+    return PushResult(branch=task.branch, commit=now, forced=False) if now == task.head_commit else None
+
+
 def _is_forced(git: Git, before: str | None, after: str) -> bool:
     return before is not None and not objects.is_ancestor(git, before, after)

@@ -8,16 +8,13 @@ snapshot first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import new_commits, objects, refs
-from sandbox.git.blobs import read_blobs
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import content_of
-from sandbox.git.diff import blob_sizes
 from sandbox.git.entries import Content
 from sandbox.git.log import is_published, is_published_except
 from sandbox.git.maintenance import store_objects
@@ -49,15 +46,13 @@ from sandbox.workbench.repositories.commit_facts import load_facts
 from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.submodules import find_submodules
 from sandbox.workbench.tasks.branch_names import ALL_BRANCHES
+from sandbox.workbench.tasks.conflict_texts import MERGED_TEXTS, describe_hidden_texts, read_conflict_text
 from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task, require_approved_tree
 from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.restore import RestoreSource, restore_tree
-
-MERGED_BYTES, MERGED_TEXTS = 16 * 1024, 50
-"""Longer and further texts with conflict markers are not part of an answer: each costs two git commands."""
 
 _KINDS = {
     (True, True, True): ConflictKind.BOTH_MODIFIED,
@@ -136,8 +131,9 @@ def _merge_and_move(
         tree, open_conflicts = _resolve(services, task, git, merge, answers)
         if open_conflicts:
             shown = tuple(_show_conflicts(git, merge, open_conflicts))
-            status = dict(build_status(opened))
-            return SyncResult(**status, state=SyncState.CONFLICTS, onto=goal.commit, previous=previous, conflicts=shown)
+            status, note = dict(build_status(opened)), describe_hidden_texts(shown)
+            found = SyncResult(**status, state=SyncState.CONFLICTS, onto=goal.commit, previous=previous, note=note)
+            return found.model_copy(update={"conflicts": shown})
         head = goal.commit if is_forward else _commit_merge(services, task, git, tree, goal)
         moved = _move(services, opened, (ours, tree), task.model_copy(update=_describe_move(task, goal, head)))
     with compare_task(services, moved) as after:
@@ -361,13 +357,16 @@ def _show_conflicts(git: Git, merge: TreeMerge, conflicts: Sequence[TreeConflict
             side and ConflictSide(mode=side.mode, blob=side.oid)
             for side in (conflict.base, conflict.ours, conflict.theirs)
         )
+        shown = ours and theirs and number < MERGED_TEXTS
+        merged, excerpt = read_conflict_text(git, merge, conflict) if shown else (None, None)
         yield MergeConflict(
             path=show_path(conflict.path),
             kind=_find_kind(conflict),
             base=base,
             ours=ours,
             theirs=theirs,
-            merged=_read_merged_text(git, merge, conflict) if ours and theirs and number < MERGED_TEXTS else None,
+            merged=merged,
+            excerpt=excerpt,
         )
 
 
@@ -375,25 +374,6 @@ def _find_kind(conflict: TreeConflict) -> ConflictKind:
     if conflict.is_structural:
         return ConflictKind.FILE_OR_DIRECTORY
     return _KINDS[conflict.base is not None, conflict.ours is not None, conflict.theirs is not None]
-
-
-def _read_merged_text(git: Git, merge: TreeMerge, conflict: TreeConflict) -> str | None:
-    oid = objects.find_blob(git, merge.tree, conflict.path)
-    if oid is None or blob_sizes(git, [oid]).get(oid, MERGED_BYTES + 1) > MERGED_BYTES:
-        return None
-    (content,) = read_blobs(git, [oid])
-    with suppress(UnicodeDecodeError):
-        text = content.decode()
-        return None if "\0" in text else _name_sides(text, merge.labels)
-    return None
-
-
-def _name_sides(text: str, labels: tuple[str, str]) -> str:
-    """The sides instead of their commits in conflict markers, which end as the other lines of a file: LF or CRLF."""
-    for marker, label, side in (("<<<<<<<", labels[0], "ours"), (">>>>>>>", labels[1], "theirs")):
-        for end in ("\n", "\r\n"):
-            text = text.replace(f"{marker} {label}{end}", f"{marker} {side}{end}")
-    return text
 
 
 def _commit_merge(services: Services, task: Task, git: Git, tree: str, goal: _Goal) -> str:

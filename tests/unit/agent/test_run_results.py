@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from sandbox.agent.outputs import RunResult, VerifyResult, WaitRunResult
 from sandbox.agent.results import success
-from sandbox.agent.run_results import FAILURE_TOKENS, TAIL_BESIDE_FAILURES, build_answer, run_result
+from sandbox.agent.run_results import FAILURE_TOKENS, NOT_BEGUN, TAIL_BESIDE_FAILURES, build_answer, run_result
 from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.server import _describe_tool
 from sandbox.agent.shown_results import BUDGET_BYTES
@@ -113,6 +113,15 @@ def test_a_run_that_goes_on_says_how_far_it_is(tool: str, shape: type[RunResult]
         "deadline_s": 600.0,
         "last_lines": ["one", "two"],
     }
+
+
+@pytest.mark.parametrize("shape", [RunResult, WaitRunResult])
+def test_a_check_that_has_not_begun_says_that_edits_are_still_taken(shape: type[RunResult]) -> None:
+    """Its image or layers are prepared before it holds the task. Control: the test above, and a verification, which
+    checks a commit.
+    """
+    assert build_answer(background(state="running"), shape).notes == (NOT_BEGUN,)
+    assert build_answer(background(state="running", operation="verify"), shape).notes is None
 
 
 def holds_null(value: Any) -> bool:

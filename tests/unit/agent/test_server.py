@@ -1107,7 +1107,9 @@ def test_schemas_have_no_format_that_clients_do_not_know() -> None:
 
 @pytest.mark.parametrize("deletes", [False, True], ids=["closes", "deletes"])
 def test_a_task_that_is_closed_and_deleted_is_closed_again_without_a_question(desk: Desk, *, deletes: bool) -> None:
-    """As over Python. Controls: one that is open, and one whose worktree was kept, need a person."""
+    """As over Python. Controls: one that is open needs a person, and so does it to delete the worktree of one that is
+    closed; to close that again changes it in no way.
+    """
     desk.workbench.close_task(desk.task.id, delete_worktree=True)
     opened = desk.workbench.create_task(desk.repo_id).id
     kept = desk.workbench.create_task(desk.repo_id).id
@@ -1119,9 +1121,11 @@ def test_a_task_that_is_closed_and_deleted_is_closed_again_without_a_question(de
         assert (again["task"]["status"], again["task"]["worktree_path"]) == ("closed", None)
         asked = {"tool": "space_repo_close_task", "arguments": {"task_id": desk.task.id, **call}}
         assert (await ok(client, "space_agent_request_tool_approval", **asked))["state"] == "approved"
-        for other in (opened, kept):
+        for other in (opened, kept) if deletes else (opened,):
             found = await failed(client, "space_repo_close_task", task_id=other, **call)
             assert found["code"] == "approval_required"
+        if not deletes:
+            assert (await ok(client, "space_repo_close_task", task_id=kept))["task"]["worktree_path"]
 
     talk(agent_of(desk, approvals="policy"), session)
 
@@ -1158,6 +1162,9 @@ def test_a_list_of_tasks_has_the_open_ones_and_the_newest_closed_ones(desk: Desk
         return [one["id"] for one in found["tasks"]], found["truncated"], found.get("closed_left_out")
 
     async def session(client: Client) -> None:
+        (alone,) = (await ok(client, "space_repo_list_tasks"))["tasks"]
+        assert not {None, ""} & {value for value in alone.values() if isinstance(value, str | None)}
+        assert alone == {name: value for name, value in json.loads(task.model_dump_json()).items() if value}
         for number in range(MOST_LISTED_CLOSED):
             close(number)
         assert await listed(client) == ([*closed[MOST_LISTED_CLOSED - 1 :: -1], task.id], False, None)

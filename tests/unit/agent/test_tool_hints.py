@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from pathlib import Path
+
 import pytest
 
+from sandbox.agent.shown_results import show_error
 from sandbox.agent.tool_hints import _TOOLS as NAMED
 from sandbox.agent.tool_hints import replace_commands
 from sandbox.agent.tools import TOOLS
-from sandbox.errors import SandboxError
+from sandbox.edits.patch_paths import UngatedError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.commit import AddedFile, CommitPolicy, require_sources
+from sandbox.store.home import Home, default_home
+from sandbox.store.records import find_task
 
 
 @pytest.mark.parametrize(
@@ -41,6 +49,26 @@ from sandbox.policy.commit import AddedFile, CommitPolicy, require_sources
 )  # fmt: skip
 def test_a_command_that_has_a_tool_is_told_as_the_tool(hint: str, told: str) -> None:
     assert replace_commands(hint) == told
+
+
+def test_a_command_about_approvals_names_a_home_that_is_not_the_default(tmp_path: Path) -> None:
+    """It is for a person's terminal. Other paths of the host are masked; the default home needs no name."""
+    home = tmp_path / "a \\1 home"
+    hint = f"They run: sandbox approvals approve apr-1. See {home}/x. `sandbox gc` removes it."
+    error = SandboxError(ErrorCode.APPROVAL_REQUIRED, "A person has to approve it", details=f"in {home}", hint=hint)
+    shown = json.loads(show_error(error, home))["error"]
+    command = shown["hint"].partition("They run: ")[2].partition(". See")[0]
+    assert shlex.split(command) == ["sandbox", "--home", str(home), "approvals", "approve", "apr-1"]
+    assert shown["hint"].endswith("See $SANDBOX_HOME/x. `sandbox gc` removes it.")
+    assert shown["details"] == "in $SANDBOX_HOME"
+    assert "They run: sandbox approvals approve" in json.loads(show_error(error, default_home({})))["error"]["hint"]
+
+
+def test_no_hint_to_an_agent_names_an_option_that_its_tool_has_not(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError) as caught:
+        find_task(Home(tmp_path), "zzz")
+    assert "`space_repo_list_tasks` shows tasks, also closed ones" in replace_commands(caught.value.hint)
+    assert "A tool takes it in `expected_hashes`" in replace_commands(UngatedError(["f"]).hint)
 
 
 def test_each_is_a_tool() -> None:

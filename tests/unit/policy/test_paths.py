@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy import paths
 from sandbox.policy.paths import LISTED_PATH_HINT, is_dotgit, parse_repo_path, path_bytes, show_path
+from sandbox.text import neutralise
 from tests.unit.conftest import refused
 
 ZERO_WIDTH = "\u200c"
@@ -58,6 +59,23 @@ def test_h01_a_path_outside_the_grammar_is_refused_by_a_named_rule(text: str, ru
     with refused(ErrorCode.UNSAFE_PATH) as caught:
         parse_repo_path(text)
     assert f"'{rule}'" in caught.value.brief
+
+
+def test_a_path_as_a_listing_spells_it_out_is_answered_with_the_character_that_is_meant() -> None:
+    """Read as the character, it could be another file: a name may have these characters. Control: the name itself."""
+    name = "nö\N{RIGHT-TO-LEFT OVERRIDE}e.txt"
+    shown = neutralise(name)
+    assert parse_repo_path(name) == name != shown
+    with refused(ErrorCode.UNSAFE_PATH) as caught:
+        parse_repo_path(shown)
+    words = "Listings show an invisible character as \\u202e. The name has the character itself, U+202E: "
+    assert caught.value.hint.startswith(words)
+    with refused(ErrorCode.UNSAFE_PATH) as caught:
+        parse_repo_path(neutralise("a\U000e0041b"))
+    assert "U+E0041: " in caught.value.hint
+    with refused(ErrorCode.UNSAFE_PATH) as caught:
+        parse_repo_path("a\\b")
+    assert caught.value.hint.startswith("Write / between folders.")
 
 
 ACCEPTED = """a a/b/c -rf ..a a..b ... .gitignore .github/workflows/x.yml % 100% a%zz %FF gitdir git~x * :(top)x $(x)"""

@@ -401,7 +401,12 @@ def test_an_unknown_name_of_any_length_is_told_shortly(home: Home) -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "command"),
-    [(".", "run ."), ("./a b", "run './a b'"), ("https://x.example/y", "run https://x.example/y"), ("x", "task list")],
+    [
+        (".", "run ."),
+        ("./a b", "run './a b'"),
+        ("https://x.example/y", "run https://x.example/y"),
+        ("x", "task list --all"),
+    ],
 )
 def test_a_directory_in_place_of_a_task_is_answered_with_the_command_for_it(
     wanted: str, command: str, home: Home
@@ -461,7 +466,7 @@ def test_an_unknown_task_is_answered_with_the_newest_open_ones_and_the_number_of
         find_task(home, "zzz")
     newest = [*reversed(ids[1:5]), ids[7]]
     assert caught.value.details == f"Known: {', '.join(newest)}, and 2 more."
-    assert "with --all also closed ones" in caught.value.hint
+    assert "`sandbox task list --all` shows tasks, also closed ones" in caught.value.hint
 
 
 def test_a_line_of_a_task_says_what_its_record_says(home: Home) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from sandbox.agent.agent import Agent
 from sandbox.agent.transports import stdio, stdio_transport
+from sandbox.agent.transports.long_lines import ENDS_BYTES, find_request_id
 from sandbox.agent.transports.stdio_transport import StdioTransport
 from sandbox.workbench import Workbench
 
@@ -171,6 +172,43 @@ def test_n12_a_line_that_is_too_long_is_refused_and_not_kept(tmp_path: Path, mon
         client.send(json.dumps(PING).encode().ljust(100_001), json.dumps(PING).encode().ljust(100_000))
         assert client.receive()["error"]["code"] == -32700
         assert client.receive()["id"] == 7
+
+
+LONG = b'"' + b"x" * 300_000 + b'"'
+TOO_LONG = {
+    "id first": (b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":' + LONG + b"}", 3),
+    "id last": (b'{"method":"tools/call","params":{"id":4,"a":' + LONG + b'},"jsonrpc":"2.0", "id": "n-5"}\r', "n-5"),
+    "an answer to us": (b'{"jsonrpc":"2.0","id":1,"result":' + LONG + b"}", None),
+    "an inner id": (b'{"method":"tools/call","params":{"a":' + LONG + b',"id":6}}', None),
+    "an id in a text": (b'{"method":"x","params":{"a":' + LONG + b',"b,\\"id\\":6}"}}', None),
+    "an inner method": (b'{"jsonrpc":"2.0","id":6,"result":{"method":"x"},"a":' + LONG + b"}", None),
+    "no JSON": (b"x" * 300_000, None),
+    "deep": (b'{"method":' + b"[" * 300_000, None),
+}
+
+
+@pytest.mark.parametrize(("line", "number"), TOO_LONG.values(), ids=TOO_LONG)
+def test_a_request_that_is_too_long_is_answered_with_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, number: object
+) -> None:
+    """Its call would wait until its time is over. An id that may be no request's is not taken."""
+    monkeypatch.setattr(stdio_transport, "MAX_LINE_BYTES", 100_000)
+    monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 100_000)
+    with peer(tmp_path / "home") as client:
+        client.send(line, PING)
+        answer = client.receive()
+        assert (answer["id"], answer["error"]["code"]) == (number, -32700)
+        assert "more than 16777216 bytes" in answer["error"]["message"]
+        assert client.receive()["id"] == 7
+
+
+def test_the_id_of_a_long_line_is_not_half_of_one() -> None:
+    """Control: the same line, whose number is whole."""
+    start = b'{"method":"x","a":"'
+    line = start + b"x" * (ENDS_BYTES - len(start) - len(b'","id":12')) + b'","id":12'
+    assert len(line) == ENDS_BYTES
+    assert find_request_id(line + b'34,"b":' + LONG) is None
+    assert find_request_id(line.replace(b"x", b"", 1) + b',"b":' + LONG) == 12
 
 
 def test_n14_a_client_that_sends_byte_by_byte_is_answered(tmp_path: Path) -> None:

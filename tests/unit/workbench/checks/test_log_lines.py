@@ -27,6 +27,7 @@ from sandbox.store.records import save_run
 from sandbox.text import decode_for_display
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks.log_lines import fit_piece
+from sandbox.workbench.checks.run import new_run_id
 from tests.unit.conftest import refused
 
 OWNER = "task-00000000-0000-0000-0000-000000000000"
@@ -284,10 +285,21 @@ def test_g04_a_pattern_is_never_an_option(bench: Bench, name: str) -> None:
 
 
 def test_a_run_that_has_not_ended_is_readable(bench: Bench) -> None:
-    bench.spool(numbered(10), finished=False)
-    found = bench.read()
+    run_id = new_run_id(bench.workbench._services.presence)
+    bench.spool(numbered(10), finished=False, run_id=run_id)
+    found = bench.workbench.read_log(run_id)
     assert (found.finished, found.end_line, found.total_bytes, found.dropped_bytes) == (False, 10, 71, 0)
-    assert [m.line for m in bench.read(pattern="line 7").matches or ()] == [7]
+    assert found.note is None
+    assert [m.line for m in bench.workbench.read_log(run_id, LogQuery(pattern="line 7")).matches or ()] == [7]
+
+
+@pytest.mark.parametrize("query", [{}, {"pattern": "line 7"}], ids=["range", "search"])
+def test_the_log_of_a_killed_process_is_finished_and_says_so(bench: Bench, query: dict[str, object]) -> None:
+    """No live controller has this run. Control: the test above."""
+    bench.spool(numbered(10), finished=False)
+    found = bench.read(**query)
+    assert (found.finished, found.total_bytes) == (True, 71)
+    assert found.note == f"{RUN} has no result: the process that ran it was killed, or ended without saving one"
 
 
 NO_RUNS = ("", "..", "../tasks/x", "/etc/passwd", "run-", RUN[:-1] + "1", RUN.upper(), f"run-{9:032x}", f"{RUN}.stdout")

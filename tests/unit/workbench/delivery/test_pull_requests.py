@@ -178,6 +178,31 @@ def test_what_is_ready_by_now_gets_no_unverified_tree(bench: Bench) -> None:
     assert bench.upstream.oid(bench.task.branch) == before
 
 
+@pytest.mark.parametrize("changed", [{}, {"state": PullState.CLOSED}, {"head_commit": "1" * 40}, {"base": "other"}])
+def test_s225_a_request_that_was_opened_is_answered_while_it_is_as_it_was_opened(
+    bench: Bench, changed: dict[str, Any]
+) -> None:
+    """The answer was lost, and the call comes again: the forge is asked, and changed no more."""
+    with bench.workbench() as workbench:
+        given = {"task_id": bench.task.id, "title": "T", "body": None, "draft": True}
+        call = workbench.approval_call(OPEN_PR, given)
+        asked = workbench.request_approval(call)
+        workbench.answer_approval(asked.id, approved=True, by="a person")
+        assert workbench.find_done_call(call) is None
+        assert workbench.take_approval(call)
+        assert workbench.find_done_call(call) is None, "taken, and not carried out"
+        workbench.open_pull_request(bench.task.id, "T", expected_commit=call.state)
+        opened = bench.forge.pull
+        assert opened is not None
+        now = {"head_commit": workbench.task(bench.task.id).head_commit, **changed}
+        bench.forge.pull = replace(opened, pull=opened.pull.model_copy(update=now))
+        done = workbench.find_done_call(call)
+        assert (done is not None) == (not changed)
+        if done is not None:
+            assert (done.approval.id, done.result.note[:26]) == (asked.id, "This call was carried out ")
+        assert pull_requests.find_open_request(workbench._services, workbench.task(bench.task.id), draft=False) is None
+
+
 def begin_at_a_request(bench: Bench, workbench: Workbench) -> str:
     """A task with a commit of its own that began as at a pull request: at a commit on no branch of the remote, so that
     `production`, an old branch, has nothing that it lacks.

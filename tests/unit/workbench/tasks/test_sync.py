@@ -121,6 +121,49 @@ def test_a_sync_with_conflicts_lists_them_and_changes_nothing(desk: Desk) -> Non
     assert desk.workbench.task(desk.task.id) == record
 
 
+def test_a_conflict_in_a_long_file_is_shown_by_its_lines_and_resolved_without_sending_the_file(desk: Desk) -> None:
+    """Their clean change moves the lines; line numbers are those of the task's file."""
+    lines = [f"line {number}\n" for number in range(1, 3001)]
+    advance(desk, "f", "".join(lines).encode())
+    desk.workbench.sync_task(desk.task.id, fetch=True)
+    desk.write("f", "".join([*lines[:1999], "ours\n", *lines[2000:2999], "our end\n"]).encode())
+    desk.workbench.commit(desk.task.id, "ours")
+    advance(desk, "f", "".join(["their start\n", "more\n", *lines[:1999], "theirs\n", *lines[2000:]]).encode())
+    found = desk.workbench.sync_task(desk.task.id, fetch=True)
+    (conflict,) = found.conflicts
+    part = "<<<<<<< ours\nours\n=======\ntheirs\n>>>>>>> theirs\n"
+    assert (conflict.merged, conflict.excerpt) == (None, f"@@ line 2000 @@\n{part}")
+    assert "edit those lines in the task" in found.note
+    document = success(TOOLS["space_repo_sync"], found).structured_content or {}
+    assert document["conflicts"][0]["excerpt"] == conflict.excerpt
+    shown = Command(desk.home)("task", "sync", desk.task.id, "--show")
+    assert part in shown.stdout
+    assert "edit those lines in the task" in shown.stderr
+    desk.write("f", (desk.root / "f").read_bytes().replace(b"ours\n", b"theirs\n"))
+    desk.workbench.commit(desk.task.id, "as theirs")
+    assert desk.workbench.sync_task(desk.task.id).state is SyncState.SYNCED
+    merged = ["their start\n", "more\n", *lines[:1999], "theirs\n", *lines[2000:2999], "our end\n"]
+    assert (desk.root / "f").read_bytes() == "".join(merged).encode()
+
+
+def test_an_excerpt_is_bounded_and_a_conflict_without_text_names_a_way(desk: Desk) -> None:
+    ours, theirs = (f"{side} {'x' * 100}\n" for side in ("ours", "theirs"))
+    common = [f"line {number}\n" for number in range(8)]
+    advance(desk, "f", "".join(["0\n", *common, "1\n", *common, "2\n"]).encode())
+    desk.workbench.sync_task(desk.task.id, fetch=True)
+    desk.write("f", "".join([ours, *common, ours * 200, *common, ours]).encode())
+    desk.write("new", b"\0ours")
+    desk.upstream.write("new", b"\0theirs")
+    advance(desk, "f", "".join([theirs, *common, theirs, *common, theirs]).encode())
+    found = desk.workbench.sync_task(desk.task.id, fetch=True)
+    named = {conflict.path: conflict for conflict in found.conflicts}
+    part = f"<<<<<<< ours\n{ours}=======\n{theirs}>>>>>>> theirs\n"
+    long = "@@ line 10 @@\n(too long to be shown)\n"
+    assert named["f"].excerpt == f"@@ line 1 @@\n{part}{long}@@ line 218 @@\n{part}"
+    assert (named["new"].merged, named["new"].excerpt) == (None, None)
+    assert "take a side, or send the content" in found.note
+
+
 def test_a_conflict_in_a_file_with_crlf_is_resolved_with_the_line_ends_that_were_shown(desk: Desk) -> None:
     advance(desk, "f", b"one\r\ntwo\r\n")
     desk.workbench.sync_task(desk.task.id, fetch=True)
