@@ -21,11 +21,11 @@ from sandbox.forges.body import compose
 from sandbox.gate import DeliveryStep, Require, needs_verification
 from sandbox.images.lookup import WHEELHOUSE_LABEL
 from sandbox.models import Verdict
-from sandbox.workbench import Workbench
+from sandbox.workbench import VerifyOptions, Workbench
 from sandbox.workbench.checks.gate import require_open_gate
 from sandbox.workbench.controller.services import build_services
 from sandbox.workbench.delivery import description
-from tests.docker.test_verify import CHAIN, CHECK, HEAD, Bench
+from tests.docker.test_verify import CHAIN, CHECK, HEAD, Bench, Scripts
 from tests.unit.conftest import refused
 
 PUSH = {"SANDBOX_GATE_REQUIRE": "push"}
@@ -282,3 +282,19 @@ def test_a_verified_body_names_the_wheel_house_of_its_image(
         engine.api.remove_image(name)
     assert f"wheel-house of the image: `sha256:{'a' * 64}`" in body
     assert f"image: `{name}` `sha256:" in body
+
+
+def test_a_check_without_a_verdict_does_not_keep_a_compared_tree_closed(bench: Bench) -> None:
+    """No verdict is kept of a check after one that failed in its room. Control: not compared, the gate is closed."""
+    after_failure: Scripts = {"build": ("true", []), "test": ("exit 1", ["build"]), "xlint": ("true", ["build"])}
+    bench.again(after_failure)
+    bench.commit(b"good\n# one\n")
+    settings = {"gate": {"require": "push", "accept": "no-new-failures"}}
+    services = build_services(bench.home, os.environ, settings, allow_file=True)
+    task = bench.workbench.task(bench.task_id)
+    with refused(ErrorCode.GATE_CLOSED):
+        require_open_gate(services, task, DeliveryStep.PUSH)
+    found = bench.workbench.verify(bench.task_id, None, VerifyOptions(against="base"))
+    assert (found.verified, found.no_new_failures) == (False, True)
+    require_open_gate(services, task, DeliveryStep.PUSH)
+    services.close()

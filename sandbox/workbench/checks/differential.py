@@ -9,20 +9,21 @@ from dataclasses import dataclass
 from sandbox.checks.comparison import CheckSide, compare_check
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import cache_clones
-from sandbox.models import Check, CheckComparison, CheckRun, FlakyTest, Task, TreeComparison
+from sandbox.models import Check, CheckComparison, CheckRun, FlakyTest, Task, TreeComparison, Verdict
 from sandbox.models.comparisons import CoverageChange
 from sandbox.profiles import Profile
 from sandbox.store.home import Home
 from sandbox.store.kept_comparisons import LastRuns, save_comparison
 from sandbox.store.records import find_task
 from sandbox.store.short_ids import complete_task_id
+from sandbox.store.verdicts import began_after, is_conclusive
 from sandbox.workbench.checks import repetition
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.collected_artifacts import find_coverage
 from sandbox.workbench.checks.compared_sides import load_side
-from sandbox.workbench.checks.gate import find_tree_verdicts
+from sandbox.workbench.checks.gate import TreeVerdicts, find_tree_verdicts
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.repetition import CheckPair, RepeatedTree
@@ -53,11 +54,13 @@ class VerifiedTask:
 @dataclass(frozen=True)
 class SeenRuns:
     """The runs on a task's tree that a comparison takes into account. `own`: those that are compared, and those of
-    earlier rounds. `more`: reruns, and the runs on the other tree, which may be the same one.
+    earlier rounds, in their order. `more`: reruns, and the runs on the other tree, which may be the same one.
+    `before`: of each check the last run that the verdict cache had before the other tree was checked.
     """
 
     own: Sequence[CheckRun]
     more: Sequence[CheckRun]
+    before: LastRuns
 
     def choose(self, last: LastRuns) -> dict[str, CheckRun | None]:
         """Of each check the last run that was seen, from the last runs now. Another one came while the other tree was
@@ -69,10 +72,21 @@ class SeenRuns:
         own = [run for run in self.own if run.check_id == check_id]
         if last is not None and last.run_id in {run.run_id for run in (*own, *self.more)}:
             return last
-        if own:
-            return own[-1]
-        is_older = last is not None and any(last.started_at < run.started_at for run in self.own)
-        return last if is_older else None  # of a check that did not run now, as one that it requires failed
+        before = self.before.get(check_id)
+        if (before and before.run_id) == (last and last.run_id) and self._explains(last, own):
+            return last
+        return own[-1] if own else None
+
+    def _explains(self, last: CheckRun | None, own: Sequence[CheckRun]) -> bool:
+        """Whether the own runs of a check leave this one as the last: no verdict is kept of a run without a conclusive
+        end, nor of one after a check that failed in its room.
+        """
+        if last is None:
+            failed = [number for number, run in enumerate(self.own) if run.verdict is not Verdict.PASSED]
+            return any(
+                not is_conclusive(run) or self.own.index(run) > min(failed, default=len(self.own)) for run in own
+            )
+        return any(began_after(run, last) for run in own or self.own)
 
 
 def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, options: VerifyOptions) -> Compared:
@@ -89,6 +103,7 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
     repository, git = services.repositories.open(source.repo_id)
     other = dataclasses.replace(source, tree=fetch_whole_tree(services, repository, git, commit), commit=commit)
     labelled = _label(watch, against)
+    seen_before = _find_verdicts(services, verified).runs if options.shuffle is None else {}
     before = _run_checks(services, verified, other, labelled, options)
     after = {run.check_id: load_side(services.home, run) for run in verified.runs}
     own, base = (
@@ -122,7 +137,7 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
     if not stopped and options.shuffle is None:  # with a seed it is of other checks
         reruns = [one.sides for one in compared.values()] + list(repeats.values())
         more = [*before.values(), *(side for sides in reruns for side in sides[1:])]
-        seen = SeenRuns(verified.all_runs, tuple(side.run for side in more if side.run))
+        seen = SeenRuns(verified.all_runs, tuple(side.run for side in more if side.run), seen_before)
         _save(services, verified, other, comparison, seen)
     flaky = repetition.record(services.home, source, {name: one.sides for name, one in compared.items()})
     return comparison, (*flaky, *repetition.record(services.home, other, repeats))
@@ -204,8 +219,15 @@ def _label(watch: Watch, against: str) -> Watch:
 def _save(
     services: Services, verified: VerifiedTask, other: TreeSource, comparison: TreeComparison, seen: SeenRuns
 ) -> None:
-    source = verified.source
-    after, before = (TreeOfCommit(each.git, each.tree, each.commit, each.repo_id) for each in (source, other))
-    verdicts = find_tree_verdicts(services, verified.profile, after)
-    keys = bind_tree(services, verified.profile, before).keys
+    verdicts = _find_verdicts(services, verified)
+    keys = bind_tree(services, verified.profile, _tree_of(other)).keys
     save_comparison(services.home, keys, verdicts.keys, comparison, seen.choose(verdicts.runs))
+
+
+def _find_verdicts(services: Services, verified: VerifiedTask) -> TreeVerdicts:
+    """Those of the task's tree, as the gate sees them now."""
+    return find_tree_verdicts(services, verified.profile, _tree_of(verified.source))
+
+
+def _tree_of(source: TreeSource) -> TreeOfCommit:
+    return TreeOfCommit(source.git, source.tree, source.commit, source.repo_id)

@@ -16,6 +16,7 @@ from sandbox.store.records import save_run
 from sandbox.store.result_files import save_test_results
 from sandbox.store.verdicts import Binding
 from sandbox.workbench.checks import clean_rooms, differential
+from sandbox.workbench.checks.gate import TreeVerdicts
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.tasks import worktrees
 from tests.unit.desk import Desk
@@ -65,7 +66,8 @@ class ScriptedRooms:
         monkeypatch.setattr(runner, "_build_recorder", lambda *_: None)
         monkeypatch.setattr(runner, "_choose_setup", lambda self, _: self.setup)
         monkeypatch.setattr(runner, "_run_and_take", run)
-        monkeypatch.setattr(differential, "_save", lambda *_: None)  # it asks the engine
+        monkeypatch.setattr(differential, "_save", lambda *_: None)  # it asks the engine, as does the next one
+        monkeypatch.setattr(differential, "_find_verdicts", lambda *_: TreeVerdicts({}))
 
     def _run(self, tree: str, owner: str, check: Check) -> CheckRun:
         before = self.ran.setdefault(tree, [])

@@ -23,13 +23,13 @@ from tests.unit.desk import Desk
 from tests.unit.receipt_samples import made_binding, made_run
 from tests.unit.workbench.checks.test_verify import PROFILE
 
-P, F, K = Verdict.PASSED, Verdict.FAILED, Verdict.KILLED
+P, F, K, T = Verdict.PASSED, Verdict.FAILED, Verdict.KILLED, Verdict.TIMED_OUT
 BINDING = made_binding("test")
 
 
 def made(number: int, verdict: Verdict, *, cached: bool = False) -> CheckRun:
     began = datetime(2026, 2, 3, tzinfo=UTC) + timedelta(hours=number)
-    code = {P: 0, F: 1, K: None}[verdict]
+    code = {P: 0, F: 1}.get(verdict)
     return made_run("test", verdict, run_id=f"run-{number:032x}", started_at=began, exit_code=code, cached=cached)
 
 
@@ -84,6 +84,7 @@ CASES = {
     "control: passed": Case((P,), None, P, True),
     "control: the base fails too": Case((F,), None, F, True),
     "control: in each of its rounds": Case((F, F, F), None, F, True),
+    "control: both end without a verdict": Case((T,), None, T, True),
     "control: a rerun fails too, one passes": Case((F, P, F), None, P, True),
     "a failure": Case((P,), F, P, False),
     "a run without a verdict": Case((P,), K, P, False),
@@ -111,10 +112,32 @@ def test_a_failure_while_the_base_is_checked_ends_the_comparison(
 
 
 def test_a_check_that_could_not_run_is_seen_as_it_was_before() -> None:
-    """What it requires failed. Control: a run of it that began after that is not seen."""
+    """What it requires failed. Controls: a run of it that began after that, or came later, is not seen."""
     build = made_run("build", F, started_at=made(5, P).started_at)
-    seen = differential.SeenRuns([build], [])
-    for number, expected in ((4, True), (6, False)):
+    for number, before, expected in ((4, 4, True), (6, 6, False), (4, 3, False)):
         last = made(number, F)
+        seen = differential.SeenRuns([build], [], {"test": made(before, F)})
         assert (seen.choose({"test": last}) == {"test": last}) is expected
+    seen = differential.SeenRuns([build], [], {})
     assert seen.choose({"test": None, "build": None}) == {"test": None, "build": build}
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "before", "is_seen"),
+    [
+        pytest.param(F, None, None, True, id="none before and after"),
+        pytest.param(F, made(4, F), made(4, F), True, id="an older failure stays"),
+        pytest.param(P, None, None, False, id="its verdict was kept, and is gone"),
+        pytest.param(F, made(7, F), made(7, F), False, id="a failure beside or after it"),
+        pytest.param(F, made(4, F), None, False, id="a failure that came meanwhile"),
+        pytest.param(F, None, made(4, F), False, id="it ended without a verdict meanwhile"),
+    ],
+)
+def test_a_check_after_a_failed_one_in_its_room_is_seen_without_a_verdict(
+    first: Verdict, last: CheckRun | None, before: CheckRun | None, is_seen: bool
+) -> None:
+    """No verdict of it is kept, so the gate finds none, or an older one, and must not stay closed for that."""
+    failed = made_run("first", first, exit_code=int(first is F), started_at=made(5, P).started_at)
+    own = made(6, P)
+    seen = differential.SeenRuns([failed, own], [], {"test": before})
+    assert seen.choose({"test": last}) == {"test": last if is_seen else own}

@@ -14,6 +14,7 @@ from sandbox.store.home import Home
 from sandbox.store.records import save_run
 from sandbox.workbench import VerifyOptions
 from sandbox.workbench.checks import differential, verify
+from sandbox.workbench.checks.gate import TreeVerdicts
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.receipt_samples import made_run
@@ -50,6 +51,7 @@ def compare(desk: Desk, monkeypatch: pytest.MonkeyPatch, *covered: int | None) -
     for module in (verify, differential):
         monkeypatch.setattr(module, "run_in_rooms", CoveredRooms(desk, *covered).run)
     monkeypatch.setattr(differential, "_save", lambda *_: None)
+    monkeypatch.setattr(differential, "_find_verdicts", lambda *_: TreeVerdicts({}))
     return desk.workbench.verify(desk.task.id, None, VerifyOptions(against="base"))
 
 
