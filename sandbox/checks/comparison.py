@@ -34,14 +34,14 @@ _ORDER = {kind: place for place, kind in enumerate(TestChangeKind)}
 @dataclass(frozen=True)
 class CheckSide:
     """A check on one tree. `run`: None if it did not run. `results`: None if it has none; `complete`: as in
-    `TestResults`. `flaky`: tests that failed in this run and passed in another one of the same tree, so that they
-    excuse no failure on the other tree; `WHOLE`: the check, if it has no results.
+    `TestResults`. `unconfirmed`: tests that failed in this run, and passed or were not seen in another one of the
+    same tree, so that they excuse no failure on the other tree; `WHOLE`: the check, if it has no results.
     """
 
     run: CheckRun | None = None
     results: Sequence[TestResult] | None = None
     complete: bool = True
-    flaky: frozenset[str] = frozenset()
+    unconfirmed: frozenset[str] = frozenset()
 
     @property
     def verdict(self) -> Verdict | None:
@@ -136,7 +136,7 @@ def _compare_tests(
 ) -> Iterator[TestChange]:
     old, new = tally_results(before.results or ()), tally_results(after)
     for name in {**old, **new}:
-        kind = _classify(old.get(name, _NOTHING), new.get(name, _NOTHING), is_flaky=name in before.flaky)
+        kind = _classify(old.get(name, _NOTHING), new.get(name, _NOTHING), is_flaky=name in before.unconfirmed)
         if kind is None:
             continue
         again = reruns.get(name)
@@ -218,8 +218,8 @@ def _compare_verdicts(before: CheckSide, after: CheckSide) -> Iterator[str]:
         yield f"it ended as {after.run.verdict.value}, and did not run before"
     elif before.run.verdict is Verdict.PASSED:
         yield f"it ended as {after.run.verdict.value}, and passed before"
-    elif WHOLE in before.flaky:
-        yield f"it ended as {after.run.verdict.value}, and failed and passed before"
+    elif WHOLE in before.unconfirmed:
+        yield f"it ended as {after.run.verdict.value}, and before in one run only"
     else:
         if change := _compare_endings(before.run, after.run):
             yield change

@@ -121,8 +121,9 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
             break  # whether the other tree failed by chance decides nothing any more
         confirmation = repetition.confirm_failures(services, base, pair, labelled, options)
         repeats[pair.check_id] = (pair.before, *confirmation.again)
-        if confirmation.flaky:
-            doubted = dataclasses.replace(pair, before=dataclasses.replace(pair.before, flaky=confirmation.flaky))
+        if confirmation.unconfirmed:
+            before_doubted = dataclasses.replace(pair.before, unconfirmed=confirmation.unconfirmed)
+            doubted = dataclasses.replace(pair, before=before_doubted)
             earlier = compared[pair.check_id].sides[1:]
             compared[pair.check_id] = _compare(services, own, doubted, watch, options, earlier)
     checks = [one.found for one in compared.values()]

@@ -71,9 +71,11 @@ class CheckPair:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What more runs on the other tree say. `flaky`: failing tests that also pass there. `again`: the runs made now."""
+    """What more runs on the other tree say. `unconfirmed`: failing tests that also pass there, or that no second run
+    has failing. `again`: the runs made now.
+    """
 
-    flaky: frozenset[str] = frozenset()
+    unconfirmed: frozenset[str] = frozenset()
     again: tuple[CheckSide, ...] = ()
 
 
@@ -100,7 +102,8 @@ def confirm_failures(
     services: Services, tree: RepeatedTree, pair: CheckPair, watch: Watch, options: VerifyOptions
 ) -> Confirmation:
     """Whether what failed on the other tree, `tree`, and so excuses failures on this one, failed there by chance: it
-    has to fail in two runs. An earlier run that is kept is one of them; else it runs once more (docs/adr/0190).
+    has to fail in two runs. An earlier run that is kept is one of them; else it runs once more, with the whole check if
+    the part does not have it. What a second run does not say either excuses nothing (docs/adr/0190).
     """
     names, first = find_excused(pair.before, pair.after), pair.before
     if first.run is None or not names:
@@ -114,10 +117,14 @@ def confirm_failures(
         counts = repeated.add_up(seen)
     if not all(counts[name].ran > 1 for name in names):
         tests = [result for result in first.results or () if result.test in names]
-        arguments = () if first.results is None or len(names) > MOST_RERUN else _select(tree, pair.check_id, tests)
-        again = _run_again(services, tree, _Part(pair.check_id, arguments, 1), watch, options)
-        counts = repeated.add_up([*seen, *again])
-    return Confirmation(frozenset(name for name in names if counts[name].is_flaky), tuple(again))
+        part = () if first.results is None or len(names) > MOST_RERUN else _select(tree, pair.check_id, tests)
+        for arguments in dict.fromkeys((part, ())):
+            again += _run_again(services, tree, _Part(pair.check_id, arguments, 1), watch, options)
+            counts = repeated.add_up([*seen, *again])
+            if all(counts[name].ran > 1 for name in names):
+                break  # else the part did not run them
+    unconfirmed = frozenset(name for name in names if counts[name].failed < max(2, counts[name].ran))
+    return Confirmation(unconfirmed, tuple(again))
 
 
 def _find_other_runs(home: Home, owner: str, run: CheckRun) -> Iterator[CheckSide]:
@@ -159,7 +166,7 @@ def _choose_arguments(tree: RepeatedTree, pair: CheckPair) -> tuple[str, ...] | 
     if first.verdict is not Verdict.FAILED or not found.reasons:
         return None
     if found.by == "verdict":
-        return () if found.before is Verdict.PASSED or WHOLE in pair.before.flaky else None
+        return () if found.before is Verdict.PASSED or WHOLE in pair.before.unconfirmed else None
     names = {change.test for change in found.changes if change.change is TestChangeKind.NEWLY_FAILING}
     if not 0 < found.counts.get(TestChangeKind.NEWLY_FAILING, 0) <= MOST_RERUN:
         return None

@@ -124,7 +124,7 @@ def test_a_test_that_fails_and_passes_on_one_tree_is_flaky_and_shown() -> None:
 
 @pytest.mark.parametrize(("tests", "kind"), [("-a +b", "newly_failing"), ("+a +b", "newly_passing")])
 def test_a_failure_that_was_chance_on_the_other_tree_excuses_none(tests: str, kind: str) -> None:
-    before = replace(side("-a +b"), flaky=frozenset({"a"}))
+    before = replace(side("-a +b"), unconfirmed=frozenset({"a"}))
     fails = kind == "newly_failing"
     assert find_excused(before, side(tests)) == ({"a"} if fails else set())
     found = compare_check("test", before, side(tests))
@@ -135,8 +135,8 @@ def test_a_check_without_results_that_failed_by_chance_excuses_none() -> None:
     before, after = side(None, Verdict.FAILED), side(None, Verdict.FAILED)
     assert find_excused(before, after) == {WHOLE}
     assert not compare_check("test", before, after).reasons, "control"
-    before = replace(before, flaky=frozenset({WHOLE}))
-    assert compare_check("test", before, after).reasons == ("it ended as failed, and failed and passed before",)
+    before = replace(before, unconfirmed=frozenset({WHOLE}))
+    assert compare_check("test", before, after).reasons == ("it ended as failed, and before in one run only",)
     found = compare_check("test", before, after, {WHOLE: Reruns(2, 1)})
     assert (found.reasons, kinds(found)) == ((), {"test": "flaky"})
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.models import Check, TestChangeKind, TestOutcome, Verification
+from sandbox.models import Check, TestChangeKind, TestOutcome, Verdict, Verification
 from sandbox.store.home import Home
 from sandbox.workbench import VerifyOptions
+from sandbox.workbench.checks import repetition
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.workbench.checks.scripted_rooms import BAD, GOOD, ScriptedRooms, Tests, commit_change
@@ -25,12 +26,14 @@ def desk(upstream: Upstream, tmp_path: Path) -> Desk:
 class Story:
     """What each run says, in order, of the base and of the task's own commit; the last one is said again."""
 
-    def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch, base: list[Tests], own: list[Tests]) -> None:
+    def __init__(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch, base: list[Tests | Verdict], own: list[Tests | Verdict]
+    ) -> None:
         self.desk = desk
         self.base, self.own = commit_change(desk)
-        said = {self.base: base, self.own: own}
+        said: dict[str, list[Tests | Verdict]] = {self.base: base, self.own: own}
 
-        def say(tree: str, _check: Check, number: int) -> Tests:
+        def say(tree: str, _check: Check, number: int) -> Tests | Verdict:
             return said[tree][min(number, len(said[tree]) - 1)]
 
         self.rooms = ScriptedRooms(Home(desk.home), monkeypatch, say)
@@ -65,6 +68,30 @@ def test_a_failure_that_the_base_repeats_excuses_one_and_runs_no_third_time(
         found = story.verify()
         assert (found.no_new_failures, kind(found)) == (True, TestChangeKind.STILL_FAILING)
     assert story.count()[0] == 2
+
+
+@pytest.mark.parametrize(
+    "second",
+    [Verdict.TIMED_OUT, Verdict.KILLED, {"b": TestOutcome.PASSED}, {"a": TestOutcome.SKIPPED}, None],
+    ids=["timed out", "killed", "without the test", "skipped", "no results"],
+)
+@pytest.mark.parametrize("first", [BAD, Verdict.FAILED], ids=["a test", "the check"])
+def test_a_failure_of_the_base_without_a_second_one_excuses_none(
+    first: Tests | Verdict, second: Tests | Verdict, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that should confirm it says nothing about it. Control: the test above."""
+    found = Story(desk, monkeypatch, [first, second, GOOD], [first]).verify()
+    assert not found.no_new_failures
+
+
+def test_what_a_part_does_not_run_is_confirmed_by_the_whole_check(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repetition, "_select", lambda *_: ("a",))
+    policies = desk.workbench._services.policies.container.container
+    whole = repetition.order_checks
+    monkeypatch.setattr(repetition, "order_checks", lambda profile, ids, _, **_k: whole(profile, ids, policies))
+    story = Story(desk, monkeypatch, [BAD, {}, BAD], [BAD])
+    assert story.verify().no_new_failures
+    assert story.count() == (3, 1)
 
 
 def test_a_test_that_is_flaky_on_both_trees_is_no_new_failure(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
