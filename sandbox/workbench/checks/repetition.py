@@ -30,9 +30,11 @@ from sandbox.models import (
     Verification,
 )
 from sandbox.profiles import Profile
+from sandbox.store.bindings import find_binding
 from sandbox.store.flaky_tests import record_flaky_tests
 from sandbox.store.home import Home
 from sandbox.store.runs import list_runs
+from sandbox.store.verdicts import began_after, was_short_of_resources
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed, is_verified
 from sandbox.workbench.checks.check_order import order_checks
@@ -128,14 +130,20 @@ def confirm_failures(
 
 
 def _find_other_runs(home: Home, owner: str, run: CheckRun) -> Iterator[CheckSide]:
-    """Other runs of the same check on the same tree that ended by themselves and have their results, newest first."""
+    """Other runs of the whole check, with the same binding, that ended by themselves and have their results, newest
+    first. As of a verdict, none that ran at the same time, or was short of resources (docs/adr/0021).
+    """
+    bound = find_binding(home, run)
+    if bound is None:
+        return
 
-    def describe(other: CheckRun) -> tuple[object, ...]:
-        setup = (other.image_digest, other.runtime, other.layers, other.clean_room, other.shuffle_seed)
-        return (other.check_id, other.tree, *setup)
+    def counts(other: CheckRun) -> bool:
+        apart = began_after(run, other) or began_after(other, run)
+        return apart and other.verdict in _OWN_ENDS and not was_short_of_resources(other)
 
     for other in list_runs(home, owner, _MOST_RUNS):
-        if other.run_id != run.run_id and describe(other) == describe(run) and other.verdict in _OWN_ENDS:
+        is_same = (other.check_id, other.tree, other.arguments) == (run.check_id, run.tree, run.arguments)
+        if is_same and other.run_id != run.run_id and counts(other) and find_binding(home, other) == bound:
             side = load_side(home, other)
             if side.complete:
                 yield side

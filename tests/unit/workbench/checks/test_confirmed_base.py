@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from sandbox.models import Check, TestChangeKind, TestOutcome, Verdict, Verification
+from sandbox.models import Check, CheckRun, TestChangeKind, TestOutcome, TestResult, Verdict, Verification
+from sandbox.models.runs import Pressure
+from sandbox.store import runs
+from sandbox.store.bindings import find_binding, save_binding
 from sandbox.store.home import Home
+from sandbox.store.records import save_run
+from sandbox.store.result_files import save_test_results
 from sandbox.workbench import VerifyOptions
-from sandbox.workbench.checks import repetition
+from sandbox.workbench.checks import check_order, repetition
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.workbench.checks.scripted_rooms import BAD, GOOD, ScriptedRooms, Tests, commit_change
@@ -23,15 +30,16 @@ def desk(upstream: Upstream, tmp_path: Path) -> Desk:
     return Desk(upstream, tmp_path / "home")
 
 
+Script = Sequence[Tests | Verdict]
+
+
 class Story:
     """What each run says, in order, of the base and of the task's own commit; the last one is said again."""
 
-    def __init__(
-        self, desk: Desk, monkeypatch: pytest.MonkeyPatch, base: list[Tests | Verdict], own: list[Tests | Verdict]
-    ) -> None:
+    def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch, base: Script, own: Script) -> None:
         self.desk = desk
         self.base, self.own = commit_change(desk)
-        said: dict[str, list[Tests | Verdict]] = {self.base: base, self.own: own}
+        said: dict[str, Script] = {self.base: base, self.own: own}
 
         def say(tree: str, _check: Check, number: int) -> Tests | Verdict:
             return said[tree][min(number, len(said[tree]) - 1)]
@@ -87,7 +95,7 @@ def test_a_failure_of_the_base_without_a_second_one_excuses_none(
 def test_what_a_part_does_not_run_is_confirmed_by_the_whole_check(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repetition, "_select", lambda *_: ("a",))
     policies = desk.workbench._services.policies.container.container
-    whole = repetition.order_checks
+    whole = check_order.order_checks
     monkeypatch.setattr(repetition, "order_checks", lambda profile, ids, _, **_k: whole(profile, ids, policies))
     story = Story(desk, monkeypatch, [BAD, {}, BAD], [BAD])
     assert story.verify().no_new_failures
@@ -137,3 +145,52 @@ def test_the_base_runs_once_where_its_failure_decides_nothing(
     found = story.verify()
     assert found.no_new_failures is (own == [GOOD])
     assert story.count()[0] == 1
+
+
+def _begin(run: CheckRun, minutes: float) -> CheckRun:
+    return run.model_copy(update={"started_at": run.started_at + timedelta(minutes=minutes)})
+
+
+def _starve(run: CheckRun) -> CheckRun:
+    usage = run.usage.model_copy(update={"pressure": Pressure(of="guest", memory_s=2.0)})
+    return _begin(run.model_copy(update={"usage": usage}), -60)
+
+
+@pytest.mark.parametrize(
+    ("change", "argv", "counts"),
+    [
+        pytest.param(lambda run: _begin(run, -60), None, True, id="control: before it"),
+        pytest.param(lambda run: _begin(run, 60), None, True, id="control: after it"),
+        pytest.param(lambda run: run, None, False, id="at the same time"),
+        pytest.param(_starve, None, False, id="short of memory"),
+        pytest.param(lambda run: _begin(run, -60), ("false",), False, id="of another command"),
+    ],
+)
+def test_the_failure_of_another_request_counts_only_as_a_verdict_would(
+    change: Callable[[CheckRun], CheckRun],
+    argv: tuple[str, ...] | None,
+    counts: bool,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two tasks that verify at once on a busy host must not confirm the failures of each other (docs/adr/0021)."""
+    story = Story(desk, monkeypatch, [BAD, GOOD], [BAD])
+    home, listed = Home(desk.home), runs.list_runs
+
+    def list_with_another(_: Home, owner: str, most: int) -> list[CheckRun]:
+        (first,) = listed(home, owner, most)
+        binding = find_binding(home, first)
+        assert binding is not None
+        if argv is not None:
+            binding = binding.model_copy(update={"check": binding.check.model_copy(update={"argv": argv})})
+        other = change(first).model_copy(update={"run_id": f"run-{'e' * 32}"})
+        logs = home.logs(owner)
+        save_run(home, owner, other)
+        save_binding(logs, other.run_id, binding)
+        results = [TestResult(test=name, outcome=outcome) for name, outcome in (BAD or {}).items()]
+        save_test_results(logs, other.run_id, "junit", results, complete=True)
+        return [other, first]
+
+    monkeypatch.setattr(repetition, "list_runs", list_with_another)
+    assert story.verify().no_new_failures is counts
+    assert story.count()[0] == (1 if counts else 2)
