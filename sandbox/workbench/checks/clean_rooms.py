@@ -216,11 +216,12 @@ class _ChainRunner:
         return run.check_id in self.request.tests_of and compared_sides.is_lost(compared_sides.load_side(home, run))
 
     def _find_cached_runs(self, chain: Chain) -> tuple[CheckRun, ...] | None:
-        """Verdicts from scratch answer every request, those of rooms that read a compiler cache only some; none that
-        a later run in another way overrules.
+        """Verdicts from scratch answer every request, those of rooms that read a compiler cache only some: none that
+        a later run in another way overrules, and none after a failure from scratch, which the gate counts.
         """
         ways = self._bind_ways(chain, self.source.repo_id if self._uses_cache(chain) else "")
-        for number in range(len(ways) if self._may_read_cache(chain) else 1):
+        only_scratch = not self._may_read_cache(chain) or self._failed_from_scratch(chain, ways)
+        for number in range(1 if only_scratch else len(ways)):
             known = self._answer(chain, ways, number)
             if known is not None:
                 return known
@@ -279,12 +280,14 @@ class _ChainRunner:
         """The setup of one room, with what it does about the compiler cache. What failed from scratch runs so again:
         with a cache it could not pass.
         """
-        from_scratch = self._bind_ways(chain, "")
-        if not self._may_read_cache(chain) or any(has_failed(self.services.home, from_scratch, c.id) for c in chain):
+        if not self._may_read_cache(chain) or self._failed_from_scratch(chain, self._bind_ways(chain, "")):
             return self.setup
         built = (self.source.repo_id, self.source.commit, self.source.tree)
         use = compiler_caching.choose_use(self.services, self.source.git, built, self.setup.image_digest)
         return replace(self.setup, compiler_cache=use)
+
+    def _failed_from_scratch(self, chain: Chain, ways: Sequence[Bindings]) -> bool:
+        return any(has_failed(self.services.home, ways[:1], check.id) for check in chain)
 
     def _run_and_take(
         self, check: Check, binding: Binding, room: WorktreePaths, watch: Watch, recorder: Recorder

@@ -104,6 +104,15 @@ def test_s219_a_failure_from_scratch_ends_an_older_pass_with_the_cache(ways: Way
     assert [run.compiler_cache for run in ways.ran] == ["read", None, None, None]
 
 
+def test_s219_a_first_failure_from_scratch_is_not_answered_with_that_of_the_cache(ways: Ways) -> None:
+    """The gate counts the run from scratch, so `verify` runs again, from scratch. Control: the cached one before."""
+    assert [ways.verify(F), ways.verify(F), ways.verify()] == [("failed", False), ("failed", False), ("failed", True)]
+    ways.verify(F, from_scratch=True)
+    assert ways.verify(F) == ("failed", False)
+    assert ways.verify() == ("failed", True)
+    assert [run.compiler_cache for run in ways.ran] == ["read", "read", None, None]
+
+
 def test_s219_a_failure_with_the_cache_ends_an_older_pass_from_scratch(ways: Ways) -> None:
     """Also for a request from scratch, which would say `verified` of a tree that the gate refuses."""
     assert (ways.verify(P, from_scratch=True), ways.verified) == (("passed", False), True)
