@@ -189,8 +189,9 @@ class TreeGate:
     def _hint(self, missing: Sequence[str], *, compares: bool) -> str:
         if tuple(missing) == (LAUNCH,):
             return f"sandbox candidate {self.task.id}"
-        options = " --against base" if compares else ""
-        return describe_verification(self.services, self.task.id, self.verdicts.runs, options)
+        if compares:  # no verdict of the shared cache answers a comparison
+            return f"sandbox verify {self.task.id} --against base"
+        return describe_verification(self.services, self.task.id, self.verdicts.runs)
 
     def _explain_comparison(self, state: GateState) -> Iterator[str]:
         if state.accept == "passed":
@@ -237,13 +238,11 @@ MOST_ENTRIES = 500
 _NO_CHECKS = "Give the profile checks (docs/profiles.md), or set gate.require = 'none'."
 
 
-def describe_verification(
-    services: Services, task_id: str, runs: Mapping[str, CheckRun | None], options: str = ""
-) -> str:
+def describe_verification(services: Services, task_id: str, runs: Mapping[str, CheckRun | None]) -> str:
     """How to get verdicts of this home, which alone open a gate. `runs`: of each check the last one here, if there is
     one. Where a shared cache may answer `verify`, so that no check would run here, it is left out.
     """
-    command = f"sandbox verify {task_id}{options}"
+    command = f"sandbox verify {task_id}"
     if not services.settings.cache.url or all(runs.values()):
         return command
     return f"`{command} --no-cache` runs the checks here: verdicts of the shared cache do not count."

@@ -5,6 +5,7 @@ The caches, `verify` and the gate are real; guests and rooms are left out.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sandbox.models import Verdict
 from sandbox.store.home import Home
 from sandbox.workbench.checks import signed_receipts
 from sandbox.workbench.checks.gate import TreeGate
+from sandbox.workbench.controller.services import build_services
 from tests.unit.conftest import Upstream, refused
 from tests.unit.receipt_samples import Signer
 from tests.unit.workbench.checks.test_verdict_ways import Ways, open_ways
@@ -67,3 +69,13 @@ def test_what_failed_here_runs_here_without_more_words(ways: Ways) -> None:
     assert hint_of(ways) == f"sandbox verify {ways.desk.task.id}"
     assert ways.verify(P) == ("passed", False)
     assert ways.verified
+
+
+def test_a_comparison_runs_the_checks_here_without_more_words(ways: Ways) -> None:
+    """No verdict of the shared cache answers it, as that has no results of tests. Control: the first test."""
+    accepts = {"gate": {"accept": "no-new-failures"}}
+    services = build_services(ways.desk.home, os.environ, accepts, allow_file=True)
+    with refused(ErrorCode.GATE_CLOSED) as caught:
+        TreeGate(services, ways.desk.task).require_open(DeliveryStep.READY_PR)
+    services.close()
+    assert caught.value.hint == f"sandbox verify {ways.desk.task.id} --against base"
