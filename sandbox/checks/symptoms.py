@@ -250,6 +250,11 @@ _COMPILED = (
     (_CODE, r"^\S{1,200}:\d+(?::\d+)?: error: ", "the compiler found an error"),
     (_CODE, r"^error\[E\d{4}\]: ", "the compiler found an error"),
     (
+        _CODE,  # what the scripts of policies/profiles/cmake.toml and meson.toml print
+        r"^Tests were left out: the (build|configuration) with [\w =.-]{1,300} failed, see the output of build$",
+        "its tests did not run: the {} with them failed, so `build` left them out; the output of `build` says why",
+    ),
+    (
         _CODE,
         rf"^(?:WARN invalid TestEvent: )?FAIL\t{_NAME} \[build failed\]$",
         "go could not build the tests of '{}', or its vet found an error in them",

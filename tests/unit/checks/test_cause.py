@@ -196,6 +196,12 @@ def test_a_tool_that_says_it_stopped_is_named_where_no_symptom_is_known(said: st
     assert why(failed(1, out="Timeout:            0   \n")).sentence == EXIT_STATUS_ONLY
 
 
+@pytest.mark.parametrize("options", ["FOO_BUILD_TESTS", "-Dtests=true -Dunit-tests=enabled"])
+def test_tests_that_the_build_left_out_are_the_projects_own(options: str) -> None:
+    found = why(failed(1, err=f"Tests were left out: the build with {options} failed, see the output of build\n"))
+    assert (found.kind, "`build` left them out" in found.sentence) == (CODE, True)
+
+
 @pytest.mark.parametrize(
     "said",
     [
