@@ -32,7 +32,10 @@ _ADD_PACKAGES = "add {} to `packages` of the repository (docs/images.md, Debian 
 _EITHER = "the tree or the image lacks it"
 _LEFT_OUT = "the project declares a package of this name; `sandbox layers show` says what was chosen and left out"
 _DOWNLOADS = "CMake would download {}, and a check has no network: Debian packages may have it (docs/images.md)"
-_EMPTY_FOLDER = "there is no project in the folder '{}': `sandbox repo set --submodules`, if it is a submodule"
+_EMPTY_FOLDER = (
+    "there is no project in the folder '{}': the commit has none there; if .gitmodules names it, "
+    "`sandbox repo set REPOSITORY --submodules` adds it"
+)
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_CRATES, _NO_MODULES = "cargo lacks crates of the project", "go lacks modules of the project"
@@ -46,7 +49,9 @@ _READ_ONLY = (
 _OWN_FOLDER = "a package writes into its own folder, which no check may (docs/dependencies.md, Limits of this)"
 _LOCALES = "the image has no locale but C.UTF-8: add the Debian package locales-all (docs/images.md, Debian packages)"
 _NEWER = "the project needs a newer {} than the image has (docs/images.md)"
-_NEWER_TOOL = "the project needs a newer {} than the image has: `sandbox repo set --image build13` (docs/images.md)"
+_NEWER_TOOL = (
+    "the project needs a newer {} than the image has: `sandbox repo set REPOSITORY --image build13` (docs/images.md)"
+)
 _MESON = r"\S{0,200}meson\.build:\d+:\d+: ERROR: "
 _NAME = r"([\w./+@-]{1,80})"
 _RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format

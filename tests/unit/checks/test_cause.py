@@ -164,8 +164,12 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
         ("meson.build:3:0: ERROR: Program 'valac' not found or not executable", "add valac to `packages`"),
         ("a.c:1:10: fatal error: 'lmdb.h' file not found", "Debian has it in liblmdb-dev"),
         ("a.c:1:10: fatal error: <ours/private.h>: No such file or directory", "add a Debian package that has it"),
-        ('  add_subdirectory given source "third_party/benchmark" which is not an', "--submodules"),
-        ('  add_subdirectory given source "/workspace/test/gtest-1.10.0" which is not', "--submodules"),
+        (
+            '  add_subdirectory given source "third_party/benchmark" which is not an',
+            "`sandbox repo set REPOSITORY --submodules`",
+        ),
+        ('  add_subdirectory given source "/workspace/test/gtest-1.10.0" which is not', "if .gitmodules names it"),
+        ("  CMake 3.28 or higher is required.  You are", "`sandbox repo set REPOSITORY --image build13`"),
     ],
 )
 def test_what_is_missing_is_named_with_the_package_of_debian_that_has_it(said: str, way: str) -> None:
