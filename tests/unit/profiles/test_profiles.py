@@ -965,6 +965,11 @@ esac
 """
 
 
+@pytest.mark.parametrize("name", ["python", "python-rust", "cmake", "meson", "autotools", "make", "rust", "go"])
+def test_builds_that_call_compilers_have_the_time_that_the_page_says(shipped: dict[str, Profile], name: str) -> None:
+    assert {check.timeout_s for check in shipped[name].checks} == {1800}
+
+
 def test_tests_of_meson_have_more_time_than_their_authors_gave_them(shipped: dict[str, Profile]) -> None:
     assert " --timeout-multiplier 4 " in script_of(shipped, "meson", "test").argv[2]
 
