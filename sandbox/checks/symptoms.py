@@ -32,6 +32,10 @@ _ADD_PACKAGES = "add {} to `packages` of the repository (docs/images.md, Debian 
 _EITHER = "the tree or the image lacks it"
 _LEFT_OUT = "the project declares a package of this name; `sandbox layers show` says what was chosen and left out"
 _DOWNLOADS = "CMake would download {}, and a check has no network: Debian packages may have it (docs/images.md)"
+_PRESETS = (
+    "it cannot be configured without a preset, perhaps: those of CMakePresets.json are not used (docs/profiles.md, "
+    "Which tests of a CMake project)"
+)
 _EMPTY_FOLDER = (
     "there is no project in the folder '{}': the commit has none there; if .gitmodules names it, "
     "`sandbox repo set REPOSITORY --submodules` adds it"
@@ -40,6 +44,7 @@ _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_CRATES, _NO_MODULES = "cargo lacks crates of the project", "go lacks modules of the project"
 _NO_GO_SUM = "go.sum lacks modules of the project, and go uses none without: `go mod tidy` writes it"
+_NOT_IN_GO_MOD = "go.mod requires no module that has the package '{}': `go get` adds it there"
 _NO_GO_MOD = "there is no package '{}': no module is fetched without a go.mod (docs/profiles.md, Go without modules)"
 _NO_ARTIFACT = "the image lacks '{}', which is never fetched for Maven (docs/dependencies.md, Java)"
 _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
@@ -108,6 +113,12 @@ _LACKED = (
     (_ENVIRONMENT, rf"^{_MESON}Program '{_NAME}' not found or not executable", f"there is no command '{{}}': {_IMAGE}"),
     (_ENVIRONMENT, rf"^{_MESON}Automatic wrap-based subproject downloading is disabled", "meson lacks a subproject"),
     (_CODE, r"^(?:go|\S{1,200}:\d+:\d+): (?:\S{1,300}: )?missing go\.sum entry\b", _NO_GO_SUM),
+    (
+        _CODE,
+        r"^(?:WARN invalid TestEvent: )?(?:go|\S{1,200}:\d+:\d+): (?:\S{1,300}: )?"
+        r"no required module provides package ([\w./~+-]{1,200})(?:; to add it:|$)",
+        _NOT_IN_GO_MOD,
+    ),
     (_ENVIRONMENT, rf'^\S{{1,200}}:\d+:\d+: cannot find package "{_NAME}" in any of:$', _NO_GO_MOD),
     (_ENVIRONMENT, r"^\[ERROR\] .{1,600} in offline mode and the artifact ([\w.:-]{1,200}) has not been", _NO_ARTIFACT),
 )
@@ -163,7 +174,12 @@ _WANTED_A_SERVER = (  # these ports only: a refused connection to another one ma
     rf"{_RAISED}pymongo\.errors\.ServerSelectionTimeoutError: ",
     rf"^\s{{0,8}}(?:\[?Error\]?: )?connect ECONNREFUSED \S{{1,60}}:{_PORTS}$",
     rf"^(?:\S{{1,80}} )?dial tcp \S{{1,60}}:{_PORTS}: connect: connection refused",
+    rf"^Could not connect to Redis at \S{{1,60}}:{_PORTS}: Connection refused$",
 )
+_ADDRESS = re.compile(rf"(?<![\d.])(?:127\.0\.0\.1|localhost):{_PORTS}(?!\d)")
+_IS_REFUSED = re.compile(r"^(?:Connection error|connect|Error): Connection refused$")
+_LINE_CHARS = 1000
+_LINES_BEFORE = 3  # between the address, as programs in C print it, and the error
 _ASKED_GIT = (
     r"^fatal: not a git repository \(or any (?:of the parent directories|parent up to mount point \S{1,80})\)",
     r"^fatal: not a git repository: /nonexistent/managed-by-space-sandbox$",
@@ -288,6 +304,7 @@ _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
         *_BY_NODE,
         *((_CODE, pattern, sentence) for pattern, sentence in _UNREADABLE),
         *_COMPILED,
+        (_UNKNOWN, r"^CMakePresets\.json: no preset of the project is used here$", _PRESETS),
     )
 )
 _INCLUDE = re.compile(r"^ *\d+ \| *# *include *([<\"])")
@@ -329,7 +346,7 @@ def find_symptom(lines: Iterable[str], is_declared: IsDeclared, without: str = "
 
     `without`: why the check had no layer of the packages that the project asks for; '' if it had one or needs none.
     """
-    marked = mark_headers(skip_captured(lines))
+    marked = mark_servers(mark_headers(skip_captured(lines)))
     for line in marked:
         symptom = _match_symptom(line, without) or _match_import(line, is_declared, without)
         if symptom is not None and _PERL.match(line):
@@ -409,6 +426,19 @@ def mark_headers(lines: Iterable[str]) -> Iterable[str]:
             yield line
     if waiting is not None:
         yield f'{waiting[1]}"{waiting[2]}"{waiting[3]}'
+
+
+def mark_servers(lines: Iterable[str]) -> Iterable[str]:
+    """Mark refused connections with the address that was printed just before."""
+    address, since = "", 0
+    for line in lines:
+        if found := _ADDRESS.search(line[:_LINE_CHARS]):
+            address, since = found[0], 0
+        elif address and since <= _LINES_BEFORE and _IS_REFUSED.match(line):
+            yield f"connect ECONNREFUSED {address}"
+            continue
+        since += 1
+        yield line
 
 
 def _match_symptom(line: str, without: str) -> Cause | None:

@@ -218,6 +218,38 @@ def test_a_go_sum_that_lacks_a_module_is_the_projects_own(said: str) -> None:
     assert (found.kind, "`go mod tidy` writes it" in found.sentence) == (CODE, True)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "a_test.go:4:2: no required module provides package github.com/x/y/v2; to add it:\n\tgo get github.com/x/y/v2",
+        "go: no required module provides package github.com/x/y/v2",
+        "WARN invalid TestEvent: a/b.go:4:2: no required module provides package github.com/x/y/v2; to add it:",
+    ],
+)
+def test_a_package_that_go_mod_lacks_is_the_projects_own(said: str) -> None:
+    found = why(failed(1, err=said))
+    assert (found.kind, "'github.com/x/y/v2': `go get`" in found.sentence) == (CODE, True)
+
+
+def test_a_server_whose_address_stands_above_the_error_is_named_as_missing() -> None:
+    """As hiredis prints it. Control: another port, and an address further above."""
+    said = "Testing against TCP connection ({}):\n{}Connection error: Connection refused\n"
+    for address in ("127.0.0.1:6379", "localhost:5432"):
+        assert "docs/services.md" in why(failed(1, out=said.format(address, ""))).sentence
+    for address, between in (("127.0.0.1:8080", ""), ("127.0.0.1:63790", ""), ("127.0.0.1:6379", "x\n" * 9)):
+        assert why(failed(1, out=said.format(address, between))).sentence == EXIT_STATUS_ONLY
+
+
+def test_a_project_that_needs_a_preset_of_cmake_has_a_cause() -> None:
+    """Control: what is known of the error comes first."""
+    said = "CMakePresets.json: no preset of the project is used here\n"
+    assert (
+        "without a preset"
+        in why(failed(1, err=f"CMake Error at CMakeLists.txt:3 (message):\n  Use one\n{said}")).sentence
+    )
+    assert "PCAP" in why(failed(1, err=f"  Could NOT find PCAP (missing: PCAP_LIBRARY)\n{said}")).sentence
+
+
 def test_tests_that_go_does_not_build_or_its_vet_refuses_are_named() -> None:
     said = "# a/b\n./b_test.go:12:3: fmt.Println arg list ends with redundant newline\n"
     found = why(failed(1, err=f"{said}WARN invalid TestEvent: FAIL\ta/b [build failed]\n"))

@@ -954,6 +954,13 @@ def test_what_fetchcontent_cannot_get_is_named_and_is_a_cause_only_where_the_con
     assert run_script(script_of(shipped, "cmake", "build"), tmp_path, {}).stderr == ""
 
 
+@pytest.mark.parametrize("has", [False, True])
+def test_cmake_names_presets_where_it_cannot_configure(shipped: dict[str, Profile], tmp_path: Path, has: bool) -> None:
+    files = {**TOOLS, "fails": "", "cache": CACHE, **({"CMakePresets.json": "{}"} if has else {})}
+    done = run_script(script_of(shipped, "cmake", "build"), tmp_path, files)
+    assert (done.returncode, done.stderr) == (1, "CMakePresets.json: no preset of the project is used here\n" * has)
+
+
 MESON = """#!/bin/sh
 case "$*" in
 *--buildoptions*) echo '[{"name": "tests", "value": false, "section": "user", "type": "boolean"}]' ;;
