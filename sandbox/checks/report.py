@@ -208,7 +208,8 @@ def _feed(parser: XMLParser, chunks: Iterable[bytes]) -> None:
     and the parser would refuse the whole file. Raises: `quota_exceeded` if a tag is too long; the parser holds it until
     it is complete.
     """
-    fed, table = 0, _WITHOUT_FORBIDDEN
+    fed = 0
+    table: bytes | None = _WITHOUT_FORBIDDEN
     for chunk in chunks:
         for start in range(0, len(chunk), _PIECE_BYTES):
             piece = chunk[start : start + _PIECE_BYTES]
