@@ -49,7 +49,7 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
     layer_builds = LazyModule("sandbox.workbench.checks.layer_builds")
     manifests = LazyModule("sandbox.workbench.checks.manifests")
 
-VERSION = 5
+VERSION = 6
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
 _ELSEWHERE = frozenset({RefusalReason.URL, RefusalReason.VERSION_CONTROL, RefusalReason.OPTION})
