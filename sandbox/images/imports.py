@@ -29,7 +29,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def import_images(
-    site: ImageBuildContext, path: Path, progress: Progress, *, expected: str = "", replace: bool = False
+    site: ImageBuildContext, path: Path, progress: Progress, *, expected: str | None = None, replace: bool = False
 ) -> ImageArchive:
     """Import an archive of `export_images`. Images that the engine has already are kept.
 
