@@ -120,6 +120,11 @@ class ImageArchiveReader:
         """Of all its files."""
         return sum(file.size for file in self._files.values())
 
+    @property
+    def file_bytes(self) -> int:
+        """Of the archive itself, as `ImageArchive.size_bytes` has it after an export."""
+        return os.fstat(self._file.fileno()).st_size
+
     def _read_image(self, entry: Descriptor) -> ArchivedImage:
         tag = _name_of(entry)
         manifest = self._documents.parse(ImageManifest, entry.digest, self._read_blob(entry))
