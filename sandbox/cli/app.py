@@ -216,6 +216,7 @@ def _run(arguments: list[str], status: StatusLine | None = None) -> int:
     invocation = Invocation(json="--json" in arguments, status=status or StatusLine())
     try:
         _set_signal_handlers(signal.default_int_handler)
+        _require_values(arguments)
         code = cli.main(
             args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation, color=_choose_color()
         )
@@ -230,6 +231,16 @@ def _run(arguments: list[str], status: StatusLine | None = None) -> int:
             raise
         return _report_error(_describe_unexpected(error), invocation)
     return int(code or 0)
+
+
+def _require_values(arguments: list[str]) -> None:
+    """Refuse empty values, here for all commands: a command that asks `if value` would take one for no option at all,
+    and do more than it was asked to. Raises: `invalid_input`.
+    """
+    if any(not argument or argument.endswith("=") for argument in arguments):
+        from sandbox.cli.empty_values import require_values  # noqa: PLC0415 - only on this path: commands start fast
+
+        require_values(arguments)
 
 
 def _disable_model_plugins() -> None:

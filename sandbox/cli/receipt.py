@@ -197,7 +197,9 @@ def _ask(workbench: Workbench, what: dict[str, Any]) -> ReceiptQuestion:
     from sandbox.models import ReceiptQuestion  # noqa: PLC0415 - lazy: `--help` stays fast
 
     repository = what.pop("repository")
-    return ReceiptQuestion(repository=locate_repository(workbench, repository) if repository else None, **what)
+    return ReceiptQuestion(
+        repository=locate_repository(workbench, repository) if repository is not None else None, **what
+    )
 
 
 def _read(file: Any) -> bytes:

@@ -47,9 +47,15 @@ def verify_receipt(content: bytes, trusted: Sequence[ReceiptKey], expected: Expe
 def verify_question(content: bytes, question: ReceiptQuestion, trusted: Sequence[ReceiptKey]) -> Receipt:
     """Verify a receipt as `question` asks, but for its repository: with keys, with its Sigstore bundle, or both.
 
-    Keys are left out only if there is a bundle and the question names none. Raises: as `verify_receipt`; for a bundle
-    `invalid_input`, `network_error` and `timeout`, too.
+    Keys are left out only if there is a bundle and the question names none. Raises: as `verify_receipt`;
+    `invalid_input` for a ref without a repository; for a bundle `invalid_input`, `network_error` and `timeout`, too.
     """
+    if question.ref is not None and question.repository is None:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A ref needs the repository that it is of",
+            hint="Name the repository as well: --repo URL.",
+        )
     hashes = tuple(map(hash_artifact, question.artifacts))
     expected = Expectation(question.tree, question.commit, question.checks, hashes)
     if question.bundle is None:

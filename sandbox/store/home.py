@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -45,6 +46,7 @@ REPOSITORY_FOLDERS = (
 GUEST_FOLDERS = ("pristine", "layers", "worktrees", "rooms", "reports")
 """Guests see folders in these."""
 _ID_DIGITS = 16
+_CHUNK_BYTES = 1024**2
 _READABLE = 0o444  # a guest, another user, reads these files through a mount of each
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
 _ALLOWED_BEFORE_PREPARE = {
@@ -486,11 +488,56 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def read_content(path: Path) -> bytes | None:
     """The content of a file of the home; None if it does not exist. Raises: `internal` with its name."""
     try:
-        return path.read_bytes()
+        return _read_trusted(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise damaged_file_error(path, str(error)) from error
+
+
+def _read_trusted(path: Path) -> bytes:
+    """Read a regular file that no other user can have written. Raises: OSError; `internal` with its name.
+
+    Not a link: it may lead out of the home. Without waiting: a FIFO has no end. Restored files may have another mode.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _foreign_file_error(path, "it is a link") from error
+        raise
+    try:
+        found = os.fstat(fd)
+        if why := _find_foreign_hand(found, path):
+            raise _foreign_file_error(path, why)
+        content = os.read(fd, found.st_size + 1)
+        while part := os.read(fd, _CHUNK_BYTES):  # none, unless a read was short
+            content += part
+        return content
+    finally:
+        os.close(fd)
+
+
+def _find_foreign_hand(found: os.stat_result, path: Path) -> str:
+    """Why a file may have been written by another user; empty if it may not. Root, and the owner of the folder, who
+    can replace each file in it, are no others: root may work in a home of a user.
+    """
+    if not stat.S_ISREG(found.st_mode):
+        return "it is no regular file"
+    if found.st_mode & stat.S_IWOTH:
+        return f"every user may write it (mode {stat.S_IMODE(found.st_mode):04o})"
+    if found.st_uid not in {0, os.geteuid()} and found.st_uid != path.parent.stat().st_uid:
+        return f"it belongs to user {found.st_uid}"
+    return ""
+
+
+def _foreign_file_error(path: Path, why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"The state file {path.name} cannot be used",
+        details=f"{path}: {why}",
+        hint="Another user may have written it. Read it; if it is yours, make it a file of your own with mode 0600.",
+    )
 
 
 def parse_json(content: bytes, path: Path) -> dict[str, Any]:

@@ -1816,7 +1816,7 @@ class Workbench:
         path: Path | str,
         progress: Callable[[str], None] | None = None,
         *,
-        expected: str = "",
+        expected: str | None = None,
         replace: bool = False,
     ) -> ImageArchive:
         """Import such an archive, all of it or no image; `sandbox.images.imports`.

@@ -94,3 +94,9 @@ def test_a_remote_without_notes_has_no_receipt(
     assert code == 3
     assert "the remote has no receipt of commit" in said.out
     assert "receipt push" in said.err
+
+
+def test_s227_a_ref_without_its_repository_is_refused(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shelf.verify(shelf.public) == 0  # the control
+    assert shelf.verify(shelf.public, "--ref", "nosuchref") == 2
+    assert "--repo" in capsys.readouterr().err
