@@ -324,8 +324,9 @@ def _report_interrupt(invocation: Invocation) -> int:
 
 
 def _report_error(error: SandboxError, invocation: Invocation) -> int:
+    """With --json as the document of the command, unless its result was printed before: then on stderr, as text."""
     error = error.with_hint(invocation.add_home(error.hint))
-    if invocation.json:
+    if invocation.json and not invocation.has_printed:
         click.echo(json.dumps(error.payload(), ensure_ascii=True))
     else:
         click.echo(

@@ -176,6 +176,7 @@ class CheckRun(Model):
     check that the changed files need before this one, which is not recorded.
     `missing_packages`: packages that the project asks for and the guest did not have, with the reason, a clause each.
     What passed without them may have used those of the image, or none. A run that had all has no such field.
+    `shared_key`: key of the entry of the shared verdict cache that answered; a run of this home has no such field.
     """
 
     run_id: str
@@ -214,6 +215,7 @@ class CheckRun(Model):
     phases: tuple[PhaseRun, ...] = ()
     notes: tuple[str, ...] = ()
     missing_packages: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    shared_key: str = Field(default="", pattern=r"^([0-9a-f]{64})?$", exclude_if=lambda value: not value)
 
     @property
     def place(self) -> Literal["task", "clean room", "fresh room"]:
