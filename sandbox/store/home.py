@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import platformdirs
     import pydantic
 
-    from sandbox import document_errors, guest_labels
+    from sandbox import document_errors, guest_labels, home_owner
 else:  # loaded at first use (docs/adr/0080)
     secrets = LazyModule("secrets")
     filelock = LazyModule("filelock")
@@ -31,6 +31,7 @@ else:  # loaded at first use (docs/adr/0080)
     pydantic = LazyModule("pydantic")
     document_errors = LazyModule("sandbox.document_errors")
     guest_labels = LazyModule("sandbox.guest_labels")
+    home_owner = LazyModule("sandbox.home_owner")
 
 _RecordT = TypeVar("_RecordT", bound="pydantic.BaseModel")
 
@@ -315,8 +316,12 @@ class Home:
         return self.repositories / f"trust/{repo_id}"
 
     def prepare(self) -> None:
-        """Create the home, private to us. Raises: `invalid_input` if it cannot be used or is another directory."""
+        """Create the home, private to us. Raises: `invalid_input` if it cannot be used, is another directory, or is
+        that of another user.
+        """
         try:
+            if os.geteuid() == 0:  # others are stopped by permissions
+                home_owner.require_own_home(self.root, self.repositories)
             self._require_sandbox_home()
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -336,7 +341,7 @@ class Home:
             ):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise SandboxError(
+            raise (error.filename and home_owner.denied_error(Path(error.filename), error)) or SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"The sandbox home {self.root} cannot be used",
                 details=str(error),
@@ -473,13 +478,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_content(path: Path) -> bytes | None:
-    """The content of a file of the home; None if it does not exist. Raises: `internal` with its name."""
+    """The content of a file of the home; None if it does not exist.
+
+    Raises: `internal` with its name; `invalid_input` for one that we may not read.
+    """
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise damaged_file_error(path, str(error)) from error
+        raise home_owner.denied_error(path, error) or damaged_file_error(path, str(error)) from error
 
 
 def parse_json(content: bytes, path: Path) -> dict[str, Any]:
