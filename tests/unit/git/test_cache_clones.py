@@ -454,6 +454,7 @@ def test_f09_the_secret_is_in_no_argument_variable_setting_or_file(tmp_path: Pat
 
 def test_ssh_reads_no_configuration_and_forwards_nothing(tmp_path: Path) -> None:
     key = Credential(host="*", ssh_key=tmp_path / "a key")
+    (tmp_path / "a key").touch()
     remote = parse_remote("git@host:o/r")
     with network_access(RemoteAccess(remote, key, tmp_path / "known_hosts", {"SSH_AUTH_SOCK": "/agent"})) as network:
         command = network.env["GIT_SSH_COMMAND"]
@@ -509,6 +510,22 @@ def test_an_http_status_is_a_typed_error(status: int, code: ErrorCode, upstream:
     with http_server(status, {}) as (url, heard), refused(code):
         transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
     assert heard.paths == ["/o/r.git/info/refs?service=git-upload-pack"]
+
+
+def test_a_page_for_people_is_no_empty_repository(upstream: Upstream, tmp_path: Path) -> None:
+    """Control: the same answer, of another type, is one without commits."""
+    for kind, code in (("text/html; charset=utf-8", ErrorCode.NETWORK_ERROR), ("text/plain", ErrorCode.NOT_FOUND)):
+        with http_server(200, {"Content-Type": kind}) as (url, _), refused(code) as caught:
+            transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+        assert ("sign-in" in caught.value.hint) is (code is ErrorCode.NETWORK_ERROR)
+
+
+def test_a_redirect_that_is_not_followed_is_named_without_its_query(upstream: Upstream, tmp_path: Path) -> None:
+    place = {"Location": "https://moved.example/o/r.git?state=s3cr3t"}
+    with http_server(302, place) as (url, _), refused(ErrorCode.NETWORK_ERROR) as caught:
+        transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+    assert "https://moved.example/o/r.git" in caught.value.details
+    assert "s3cr3t" not in caught.value.details
 
 
 def test_a_secret_is_never_sent_over_plain_http(upstream: Upstream, tmp_path: Path) -> None:
