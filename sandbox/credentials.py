@@ -103,9 +103,10 @@ def _read_file(path: Path) -> tuple[Credential, ...]:
         where = ", ".join(".".join(str(p) for p in e["loc"]) for e in error.errors(include_input=False))
         raise SandboxError(ErrorCode.INVALID_INPUT, f"credentials.toml is not valid at: {where}", hint=_HINT) from None
     except OSError as error:
-        why = error.strerror or ""
-        brief = f"Cannot read {path}: {why}"
-        raise home_owner.denied_error(path, error) or SandboxError(ErrorCode.INVALID_INPUT, brief, hint=_HINT) from None
+        if why := home_owner.describe_denied(path, error):
+            raise SandboxError(ErrorCode.INVALID_INPUT, **why) from None
+        brief = f"Cannot read {path}: {error.strerror}"
+        raise SandboxError(ErrorCode.INVALID_INPUT, brief, hint=_HINT) from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError):
         raise SandboxError(ErrorCode.INVALID_INPUT, f"Cannot read {path} as TOML", hint=_HINT) from None
 

@@ -1,50 +1,53 @@
-"""Who owns a home. Files of another user are no damage: the errors here name the owner, and how to hand a home over."""
+"""Who owns a home. Files of another user are no damage: the texts here name the owner, and how to hand a home over."""
 
 from __future__ import annotations
 
 import os
 import pwd
 from pathlib import Path
-
-from sandbox.errors import ErrorCode, SandboxError
+from typing import TypedDict
 
 _NOBODY = 65534  # root's files on a network file system that squashes root, and users that a namespace does not map
 
 
-def require_own_home(root: Path, repositories: Path) -> None:
-    """Refuse a home of another user to root, whom no permission stops: new files would be root's, and its user could
-    not read them. A directory without state of ours may be anyone's, such as a volume that was made for root.
+class OtherOwner(TypedDict):
+    """The texts of an error, by their names there."""
 
-    Raises: `invalid_input`.
+    brief: str
+    details: str
+    hint: str
+    reason: str
+
+
+def find_other_owner(root: Path, repositories: Path) -> OtherOwner | None:
+    """Why root, whom no permission stops, must not use a home of another user: new files would be root's. None: it may.
+
+    A directory without state of ours may be anyone's, such as a volume that was made for root.
     """
-    if os.geteuid() != 0:
-        return
     try:
         owner = repositories.stat().st_uid
     except OSError:
-        return
-    if owner not in {0, _NOBODY}:
-        name = describe_user(owner)
-        raise SandboxError(
-            ErrorCode.INVALID_INPUT,
-            f"The sandbox home {root} belongs to {name}, and this command runs as root",
-            details="New files in it would be root's: its user could no longer use it.",
-            hint=f"Run the command as its user: sudo -u '#{owner}' sandbox ... To use it as root from now on: "
-            f"chown -R root {root}",
-            reason="other_owner",
-        )
+        return None
+    if os.geteuid() != 0 or owner in {0, _NOBODY}:
+        return None
+    return OtherOwner(
+        brief=f"The sandbox home {root} belongs to {describe_user(owner)}, and this command runs as root",
+        details="New files in it would be root's: its user could no longer use it.",
+        hint=f"Run the command as its user: sudo -u '#{owner}' sandbox ... To use it as root from now on: "
+        f"chown -R root {root}",
+        reason="other_owner",
+    )
 
 
-def denied_error(path: Path, error: OSError) -> SandboxError | None:
-    """The error for a file of the home that we may not read or write; None for other failures."""
+def describe_denied(path: Path, error: OSError) -> OtherOwner | None:
+    """Why we may not read or write a file of the home; None for other failures."""
     if not isinstance(error, PermissionError):
         return None
     owner, home = _find_owner(path), _find_home(path)
-    whose = f"it belongs to {describe_user(owner)}, " if owner is not None else ""
-    return SandboxError(
-        ErrorCode.INVALID_INPUT,
-        f"{path} cannot be used: {error.strerror}",
-        details=f"{whose}this command runs as {describe_user(os.geteuid())}",
+    belongs = f"it belongs to {describe_user(owner)}, " if owner is not None else ""
+    return OtherOwner(
+        brief=f"{path} cannot be used: {error.strerror}",
+        details=f"{belongs}this command runs as {describe_user(os.geteuid())}",
         hint="A command as another user, such as root, may have made it. "
         f"To take the files of the home back: sudo chown -R {os.geteuid()} {home}",
         reason="other_owner",

@@ -284,7 +284,7 @@ def _describe_unexpected(error: Exception) -> SandboxError:
 
 def _describe_denied(error: OSError) -> SandboxError | None:
     """For a file of a home that another user, such as root, has made."""
-    from sandbox.home_owner import denied_error  # noqa: PLC0415 - only on this path: the command starts fast
+    from sandbox.store.home import denied_error  # noqa: PLC0415 - only on this path: the command starts fast
 
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes | os.PathLike) else None
     return denied_error(path, error) if path is not None and "repositories" in path.parts else None

@@ -320,8 +320,7 @@ class Home:
         that of another user.
         """
         try:
-            if os.geteuid() == 0:  # others are stopped by permissions
-                home_owner.require_own_home(self.root, self.repositories)
+            self._require_own_home()
             self._require_sandbox_home()
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -341,12 +340,16 @@ class Home:
             ):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise (error.filename and home_owner.denied_error(Path(error.filename), error)) or SandboxError(
+            raise denied_error(Path(error.filename or self.root), error) or SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"The sandbox home {self.root} cannot be used",
                 details=str(error),
                 hint="Set a writable directory with --home or SANDBOX_HOME.",
             ) from error
+
+    def _require_own_home(self) -> None:
+        if os.geteuid() == 0 and (why := home_owner.find_other_owner(self.root, self.repositories)):
+            raise SandboxError(ErrorCode.INVALID_INPUT, **why)
 
     def _require_sandbox_home(self) -> None:
         """Refuse a directory with other contents: making it private would lock other users out of it.
@@ -487,7 +490,7 @@ def read_content(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise home_owner.denied_error(path, error) or damaged_file_error(path, str(error)) from error
+        raise denied_error(path, error) or damaged_file_error(path, str(error)) from error
 
 
 def parse_json(content: bytes, path: Path) -> dict[str, Any]:
@@ -530,6 +533,12 @@ def validate_record(model: type[_RecordT], document: object, path: Path) -> _Rec
 
 _MOVE_AWAY = "Move the file away to continue without it. No other file depends on it."
 _RECORD = "Restore it from a copy. Without it the task or repository is unknown; `gc` saves a task's changes in a ref."
+
+
+def denied_error(path: Path, error: OSError) -> SandboxError | None:
+    """The error for a file of the home that we may not read or write; None for other failures."""
+    why = home_owner.describe_denied(path, error)
+    return None if why is None else SandboxError(ErrorCode.INVALID_INPUT, **why)
 
 
 def damaged_file_error(path: Path, why: str) -> SandboxError:

@@ -10,8 +10,8 @@ import pytest
 from sandbox.cli import main
 from sandbox.credentials import read_entries
 from sandbox.errors import ErrorCode
-from sandbox.home_owner import denied_error, describe_user
-from sandbox.store.home import Home, read_json
+from sandbox.home_owner import describe_user
+from sandbox.store.home import Home, denied_error, read_json
 from sandbox.workbench import Workbench
 from tests.unit.conftest import refused
 
