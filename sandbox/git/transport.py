@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import shlex
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
@@ -52,6 +53,7 @@ _progress = logging.getLogger("sandbox.progress")
 """A command prints its records as plain lines (`sandbox.cli.log_setup`)."""
 
 NETWORK_DEADLINE_S = 900.0
+_SILENCE_S = 10.0  # of a command that waits for a remote
 MAX_FETCH_BYTES = 8 * 1024**3
 MAX_MEMORY_BYTES = TRANSFER_BYTES
 FIRST_MEMORY_BYTES = TRANSFER_BYTES // 2
@@ -221,6 +223,18 @@ def _read_remote(access: RemoteAccess, once: Callable[[NetworkAccess], GitResult
             raise
 
 
+@contextmanager
+def _announce_wait(hostname: str) -> Iterator[None]:
+    """Say once that a remote is slow to answer: where there is no status line, a command would be silent."""
+    timer = threading.Timer(_SILENCE_S, _progress.warning, ("still waiting for %s", one_line(hostname or "the remote")))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _retry_after_s(error: BaseException) -> float:
     return error.wait_s if isinstance(error, Throttled) else 0.0
 
@@ -360,7 +374,8 @@ def _ask_for_refs(git: Git, access: RemoteAccess, question: Sequence[str]) -> by
             raise Throttled(classify("ls-remote", result.code, result.stderr), wait_s)
         return result.raise_for_status("ls-remote")
 
-    return _read_remote(access, once).stdout
+    with _announce_wait(access.remote.hostname):
+        return _read_remote(access, once).stdout
 
 
 class _HeaderTrace(NamedTuple):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -542,6 +544,21 @@ def test_f06_a_redirect_to_another_host_is_not_followed(upstream: Upstream, tmp_
         with refused(ErrorCode.NETWORK_ERROR):
             transport.read_remote_refs(Git(upstream.git_dir), with_secret(f"{url}/o/r", tmp_path))
         assert (len(heard.paths), stolen.paths) == (1, [])
+
+
+def test_a_remote_without_an_answer_is_named_while_a_command_waits(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Control: one that answers in time is not."""
+    access = replace(access_to("http://127.0.0.1:1/o/r", tmp_path / "k"), timeout_s=0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/o/r"
+        access = replace(access, remote=access_to(url, tmp_path / "k").remote)
+        for silence_s, expected in ((10.0, False), (0.01, True)):
+            monkeypatch.setattr(transport, "_SILENCE_S", silence_s)
+            with refused(ErrorCode.TIMEOUT):
+                transport.read_remote_refs(Git(upstream.git_dir), access)
+            assert ("still waiting for 127.0.0.1" in caplog.text) is expected
 
 
 def test_a_read_is_repeated_while_the_network_fails_and_says_so(
