@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import platformdirs
     import pydantic
 
-    from sandbox import document_errors, guest_labels
+    from sandbox import document_errors, guest_labels, home_owner
 else:  # loaded at first use (docs/adr/0080)
     hashlib = LazyModule("hashlib")
     secrets = LazyModule("secrets")
@@ -34,6 +34,7 @@ else:  # loaded at first use (docs/adr/0080)
     pydantic = LazyModule("pydantic")
     document_errors = LazyModule("sandbox.document_errors")
     guest_labels = LazyModule("sandbox.guest_labels")
+    home_owner = LazyModule("sandbox.home_owner")
 
 _RecordT = TypeVar("_RecordT", bound="pydantic.BaseModel")
 
@@ -320,8 +321,11 @@ class Home:
         return self.repositories / f"trust/{repo_id}"
 
     def prepare(self) -> None:
-        """Create the home, private to us. Raises: `invalid_input` if it cannot be used or is another directory."""
+        """Create the home, private to us. Raises: `invalid_input` if it cannot be used, is another directory, or is
+        that of another user.
+        """
         try:
+            self._require_own_home()
             self._require_sandbox_home()
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -341,12 +345,16 @@ class Home:
             ):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise SandboxError(
+            raise denied_error(Path(error.filename or self.root), error) or SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"The sandbox home {self.root} cannot be used",
                 details=str(error),
                 hint="Set a writable directory with --home or SANDBOX_HOME.",
             ) from error
+
+    def _require_own_home(self) -> None:
+        if os.geteuid() == 0 and (why := home_owner.find_other_owner(self.root, self.repositories)):
+            raise SandboxError(ErrorCode.INVALID_INPUT, **why)
 
     def _require_sandbox_home(self) -> None:
         """Refuse a directory with other contents: making it private would lock other users out of it.
@@ -486,13 +494,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_content(path: Path) -> bytes | None:
-    """The content of a file of the home; None if it does not exist. Raises: `internal` with its name."""
+    """The content of a file of the home; None if it does not exist.
+
+    Raises: `internal` with its name; `invalid_input` for one that we may not read.
+    """
     try:
         return _read_trusted(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise damaged_file_error(path, str(error)) from error
+        raise denied_error(path, error) or damaged_file_error(path, str(error)) from error
 
 
 def _read_trusted(path: Path) -> bytes:
@@ -580,6 +591,12 @@ def validate_record(model: type[_RecordT], document: object, path: Path) -> _Rec
 
 _MOVE_AWAY = "Move the file away to continue without it. No other file depends on it."
 _RECORD = "Restore it from a copy. Without it the task or repository is unknown; `gc` saves a task's changes in a ref."
+
+
+def denied_error(path: Path, error: OSError) -> SandboxError | None:
+    """The error for a file of the home that we may not read or write; None for other failures."""
+    why = home_owner.describe_denied(path, error)
+    return None if why is None else SandboxError(ErrorCode.INVALID_INPUT, **why)
 
 
 def damaged_file_error(path: Path, why: str) -> SandboxError:

@@ -31,6 +31,7 @@ from sandbox.store.records import find_repository, find_task
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.collected_artifacts import list_artifacts
 from sandbox.workbench.checks.gate import TreeGate, describe_verification
+from sandbox.workbench.checks.shared_cache import describe_shared_run
 from sandbox.workbench.checks.verify import run_url
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
@@ -95,7 +96,7 @@ class ReceiptSubject:
 
 def describe_run(services: Services, run: CheckRun) -> ReceiptCheck:
     """What a receipt says about a run. Raises: `invalid_input` for a run in a task's own files; `not_found` if what it
-    was bound to is not kept.
+    was bound to is not kept; for a verdict of the shared cache as `describe_shared_run`.
     """
     if not run.clean_room:
         raise SandboxError(
@@ -103,6 +104,8 @@ def describe_run(services: Services, run: CheckRun) -> ReceiptCheck:
             f"{run.run_id} ran in the files of a task: only a clean room gives receipts",
             hint="Commit, then `sandbox verify TASK`.",
         )
+    if run.shared_key:
+        return describe_shared_run(services, run)
     binding = find_binding(services.home, run)
     if binding is None:
         raise SandboxError(
