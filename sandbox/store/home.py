@@ -353,7 +353,11 @@ class Home:
             ) from error
 
     def _require_own_home(self) -> None:
-        if os.geteuid() == 0 and (why := home_owner.find_other_owner(self.root, self.repositories)):
+        if (
+            os.geteuid() == 0
+            and not _is_of_root(self.repositories)
+            and (why := home_owner.find_other_owner(self.root, self.repositories))
+        ):
             raise SandboxError(ErrorCode.INVALID_INPUT, **why)
 
     def _require_sandbox_home(self) -> None:
@@ -441,6 +445,14 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, synced: b
         raise
     if synced:
         sync_folder(path.parent)
+
+
+def _is_of_root(folder: Path) -> bool:
+    """Whether root owns a folder, or there is none."""
+    try:
+        return folder.stat().st_uid == 0
+    except OSError:
+        return True
 
 
 def sync_folder(path: Path) -> None:
