@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from sandbox.document_errors import describe_errors, describe_value_error, parse_toml
+from sandbox.document_errors import describe_errors, describe_unknown_key, describe_value_error, parse_toml
 from sandbox.environment_names import HOME, OF_THE_PROGRAM, PREFIX, may_be_setting
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.checks import MAX_TIMEOUT_S, ChosenLimits, Environment, Jobs
@@ -689,9 +689,11 @@ def _validation_error(error: ErrorDetails, source: str) -> SandboxError:
     """`source`: the file or variable that sets the value."""
     section, key = str(error["loc"][0]), str(error["loc"][-1])
     unlimited = section in {"keep", "storage"} or (section, key) == ("repositories", "max_bytes")
+    unknown = error["type"] == "extra_forbidden"
+    why = describe_unknown_key(error, Settings) if unknown else describe_value_error(error)
     return SandboxError(
         ErrorCode.INVALID_INPUT,
-        f"Configuration key '{'.'.join(map(str, error['loc']))}': {describe_value_error(error)}",
+        f"Configuration key '{'.'.join(map(str, error['loc']))}': {why}",
         details=f"Set by {source}",
         hint=f"0 means no limit. {_HINT}" if unlimited else _HINT,
     )

@@ -14,13 +14,19 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, StringConstraints, ValidationError
 
 from sandbox.document_errors import parse_toml
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.lazy_module import LazyModule
+
+if TYPE_CHECKING:
+    from sandbox import home_owner
+else:  # loaded where a file cannot be read (docs/adr/0080)
+    home_owner = LazyModule("sandbox.home_owner")
 
 FILE_NAME = "credentials.toml"
 _HINT = "docs/credentials.md describes the entries."
@@ -96,7 +102,12 @@ def _read_file(path: Path) -> tuple[Credential, ...]:
     except ValidationError as error:
         where = ", ".join(".".join(str(p) for p in e["loc"]) for e in error.errors(include_input=False))
         raise SandboxError(ErrorCode.INVALID_INPUT, f"credentials.toml is not valid at: {where}", hint=_HINT) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+    except OSError as error:
+        if why := home_owner.describe_denied(path, error):
+            raise SandboxError(ErrorCode.INVALID_INPUT, **why) from None
+        brief = f"Cannot read {path}: {error.strerror}"
+        raise SandboxError(ErrorCode.INVALID_INPUT, brief, hint=_HINT) from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
         raise SandboxError(ErrorCode.INVALID_INPUT, f"Cannot read {path} as TOML", hint=_HINT) from None
 
 

@@ -55,12 +55,17 @@ def _format_lines(errors: Sequence[ErrorDetails], model: type[BaseModel] | None)
     for error in errors[:_MAX_ERRORS]:
         where = format_location(error["loc"])
         if model is not None and error["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(str(error["loc"][-1]), _list_keys(model, error["loc"][:-1]), 1, _ALIKE)
-            yield f"{where}: there is no such key{f'; did you mean {near[0]}?' if near else ''}"
+            yield f"{where}: {describe_unknown_key(error, model)}"
             continue
         yield f"{where}: {describe_value_error(error)}" if where else describe_value_error(error)
     if len(errors) > _MAX_ERRORS:
         yield f"... and {len(errors) - _MAX_ERRORS} more"
+
+
+def describe_unknown_key(error: ErrorDetails, model: type[BaseModel]) -> str:
+    """Describe an error `extra_forbidden`, with the known key of the table that is closest."""
+    near = difflib.get_close_matches(str(error["loc"][-1]), _list_keys(model, error["loc"][:-1]), 1, _ALIKE)
+    return f"there is no such key{f'; did you mean {near[0]}?' if near else ''}"
 
 
 def _list_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:

@@ -54,6 +54,9 @@ _PIECE_BYTES = 64 * 1024  # parsed at once: a tag may exceed its limit by as muc
 _TEXT = 500
 _NAMED_FILES = 3  # that were left out, in a note
 _NAME_CHARS, _WHY_CHARS = 80, 120
+_FORBIDDEN = bytes(set(range(32)) - set(b"\t\n\r"))  # https://www.w3.org/TR/xml/#charsets
+_WITHOUT_FORBIDDEN = bytes.maketrans(_FORBIDDEN, b"?" * len(_FORBIDDEN))
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
 _SECONDS = re.compile(r"[0-9]+(?:[.][0-9]*)?")
 
 
@@ -201,12 +204,18 @@ def _parse_junit(files: WorktreeFiles, entry: WalkEntry, cwd: str) -> _Parsed:
 
 
 def _feed(parser: XMLParser, chunks: Iterable[bytes]) -> None:
-    """Raises: `quota_exceeded` if a tag is too long; the parser holds it until it is complete."""
+    """Characters that XML forbids, such as a backspace that a test printed, are replaced: Meson and others write them,
+    and the parser would refuse the whole file. Raises: `quota_exceeded` if a tag is too long; the parser holds it until
+    it is complete.
+    """
     fed = 0
+    table: bytes | None = _WITHOUT_FORBIDDEN
     for chunk in chunks:
         for start in range(0, len(chunk), _PIECE_BYTES):
             piece = chunk[start : start + _PIECE_BYTES]
-            parser.feed(piece)
+            if fed == 0 and (piece[:2] in _WIDE or b"\0" in piece[:2]):  # UTF-16, where such bytes are halves
+                table = None
+            parser.feed(piece.translate(table))
             fed += len(piece)
             if fed - parser.parser.CurrentByteIndex > _TAG_BYTES:
                 raise SandboxError(ErrorCode.QUOTA_EXCEEDED, "The report has a tag that is too long")

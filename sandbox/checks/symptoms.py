@@ -32,11 +32,19 @@ _ADD_PACKAGES = "add {} to `packages` of the repository (docs/images.md, Debian 
 _EITHER = "the tree or the image lacks it"
 _LEFT_OUT = "the project declares a package of this name; `sandbox layers show` says what was chosen and left out"
 _DOWNLOADS = "CMake would download {}, and a check has no network: Debian packages may have it (docs/images.md)"
-_EMPTY_FOLDER = "there is no project in the folder '{}': `sandbox repo set --submodules`, if it is a submodule"
+_PRESETS = (
+    "it cannot be configured without a preset, perhaps: those of CMakePresets.json are not used (docs/profiles.md, "
+    "Which tests of a CMake project)"
+)
+_EMPTY_FOLDER = (
+    "there is no project in the folder '{}': the commit has none there; if .gitmodules names it, "
+    "`sandbox repo set REPOSITORY --submodules` adds it"
+)
 _NO_PACKAGE = f"there is no package '{{}}': {_IMAGE}"
 _NO_WHEEL = "is not in the wheel-house of the image (docs/images.md)"
 _NO_CRATES, _NO_MODULES = "cargo lacks crates of the project", "go lacks modules of the project"
 _NO_GO_SUM = "go.sum lacks modules of the project, and go uses none without: `go mod tidy` writes it"
+_NOT_IN_GO_MOD = "go.mod requires no module that has the package '{}': `go get` adds it there"
 _NO_GO_MOD = "there is no package '{}': no module is fetched without a go.mod (docs/profiles.md, Go without modules)"
 _NO_ARTIFACT = "the image lacks '{}', which is never fetched for Maven (docs/dependencies.md, Java)"
 _NO_SPACE = "it ran out of space: see limits.tmp_bytes, limits.home_bytes and limits.disk_bytes"
@@ -46,7 +54,9 @@ _READ_ONLY = (
 _OWN_FOLDER = "a package writes into its own folder, which no check may (docs/dependencies.md, Limits of this)"
 _LOCALES = "the image has no locale but C.UTF-8: add the Debian package locales-all (docs/images.md, Debian packages)"
 _NEWER = "the project needs a newer {} than the image has (docs/images.md)"
-_NEWER_TOOL = "the project needs a newer {} than the image has: `sandbox repo set --image build13` (docs/images.md)"
+_NEWER_TOOL = (
+    "the project needs a newer {} than the image has: `sandbox repo set REPOSITORY --image build13` (docs/images.md)"
+)
 _MESON = r"\S{0,200}meson\.build:\d+:\d+: ERROR: "
 _NAME = r"([\w./+@-]{1,80})"
 _RAISED = r"^(?:E +)?"  # a traceback's last line, plain or in pytest's format
@@ -103,6 +113,12 @@ _LACKED = (
     (_ENVIRONMENT, rf"^{_MESON}Program '{_NAME}' not found or not executable", f"there is no command '{{}}': {_IMAGE}"),
     (_ENVIRONMENT, rf"^{_MESON}Automatic wrap-based subproject downloading is disabled", "meson lacks a subproject"),
     (_CODE, r"^(?:go|\S{1,200}:\d+:\d+): (?:\S{1,300}: )?missing go\.sum entry\b", _NO_GO_SUM),
+    (
+        _CODE,
+        r"^(?:WARN invalid TestEvent: )?(?:go|\S{1,200}:\d+:\d+): (?:\S{1,300}: )?"
+        r"no required module provides package ([\w./~+-]{1,200})(?:; to add it:|$)",
+        _NOT_IN_GO_MOD,
+    ),
     (_ENVIRONMENT, rf'^\S{{1,200}}:\d+:\d+: cannot find package "{_NAME}" in any of:$', _NO_GO_MOD),
     (_ENVIRONMENT, r"^\[ERROR\] .{1,600} in offline mode and the artifact ([\w.:-]{1,200}) has not been", _NO_ARTIFACT),
 )
@@ -158,7 +174,12 @@ _WANTED_A_SERVER = (  # these ports only: a refused connection to another one ma
     rf"{_RAISED}pymongo\.errors\.ServerSelectionTimeoutError: ",
     rf"^\s{{0,8}}(?:\[?Error\]?: )?connect ECONNREFUSED \S{{1,60}}:{_PORTS}$",
     rf"^(?:\S{{1,80}} )?dial tcp \S{{1,60}}:{_PORTS}: connect: connection refused",
+    rf"^Could not connect to Redis at \S{{1,60}}:{_PORTS}: Connection refused$",
 )
+_ADDRESS = re.compile(rf"(?<![\d.])(?:127\.0\.0\.1|localhost):{_PORTS}(?!\d)")
+_IS_REFUSED = re.compile(r"^(?:Connection error|connect|Error): Connection refused$")
+_LINE_CHARS = 1000
+_LINES_BEFORE = 3  # between the address, as programs in C print it, and the error
 _ASKED_GIT = (
     r"^fatal: not a git repository \(or any (?:of the parent directories|parent up to mount point \S{1,80})\)",
     r"^fatal: not a git repository: /nonexistent/managed-by-space-sandbox$",
@@ -250,6 +271,11 @@ _COMPILED = (
     (_CODE, r"^\S{1,200}:\d+(?::\d+)?: error: ", "the compiler found an error"),
     (_CODE, r"^error\[E\d{4}\]: ", "the compiler found an error"),
     (
+        _CODE,  # what the scripts of policies/profiles/cmake.toml and meson.toml print
+        r"^Tests were left out: the (build|configuration) with [\w =.-]{1,300} failed, see the output of build$",
+        "its tests did not run: the {} with them failed, so `build` left them out; the output of `build` says why",
+    ),
+    (
         _CODE,
         rf"^(?:WARN invalid TestEvent: )?FAIL\t{_NAME} \[build failed\]$",
         "go could not build the tests of '{}', or its vet found an error in them",
@@ -278,6 +304,7 @@ _SYMPTOMS = _PACKAGE_SYMPTOMS + tuple(
         *_BY_NODE,
         *((_CODE, pattern, sentence) for pattern, sentence in _UNREADABLE),
         *_COMPILED,
+        (_UNKNOWN, r"^CMakePresets\.json: no preset of the project is used here$", _PRESETS),
     )
 )
 _INCLUDE = re.compile(r"^ *\d+ \| *# *include *([<\"])")
@@ -319,7 +346,7 @@ def find_symptom(lines: Iterable[str], is_declared: IsDeclared, without: str = "
 
     `without`: why the check had no layer of the packages that the project asks for; '' if it had one or needs none.
     """
-    marked = mark_headers(skip_captured(lines))
+    marked = mark_servers(mark_headers(skip_captured(lines)))
     for line in marked:
         symptom = _match_symptom(line, without) or _match_import(line, is_declared, without)
         if symptom is not None and _PERL.match(line):
@@ -399,6 +426,19 @@ def mark_headers(lines: Iterable[str]) -> Iterable[str]:
             yield line
     if waiting is not None:
         yield f'{waiting[1]}"{waiting[2]}"{waiting[3]}'
+
+
+def mark_servers(lines: Iterable[str]) -> Iterable[str]:
+    """Mark refused connections with the address that was printed just before."""
+    address, since = "", 0
+    for line in lines:
+        if found := _ADDRESS.search(line[:_LINE_CHARS]):
+            address, since = found[0], 0
+        elif address and since <= _LINES_BEFORE and _IS_REFUSED.match(line):
+            yield f"connect ECONNREFUSED {address}"
+            continue
+        since += 1
+        yield line
 
 
 def _match_symptom(line: str, without: str) -> Cause | None:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -216,6 +217,7 @@ def _run(arguments: list[str], status: StatusLine | None = None) -> int:
     invocation = Invocation(json="--json" in arguments, status=status or StatusLine())
     try:
         _set_signal_handlers(signal.default_int_handler)
+        _require_values(arguments)
         code = cli.main(
             args=arguments, prog_name="sandbox", standalone_mode=False, obj=invocation, color=_choose_color()
         )
@@ -230,6 +232,16 @@ def _run(arguments: list[str], status: StatusLine | None = None) -> int:
             raise
         return _report_error(_describe_unexpected(error), invocation)
     return int(code or 0)
+
+
+def _require_values(arguments: list[str]) -> None:
+    """Refuse empty values, here for all commands: a command that asks `if value` would take one for no option at all,
+    and do more than it was asked to. Raises: `invalid_input`.
+    """
+    if any(not argument or argument.endswith("=") for argument in arguments):
+        from sandbox.cli.empty_values import require_values  # noqa: PLC0415 - only on this path: commands start fast
+
+        require_values(arguments)
 
 
 def _disable_model_plugins() -> None:
@@ -275,10 +287,18 @@ def _usage_error(error: click.ClickException, instead: str = "") -> SandboxError
 
 
 def _describe_unexpected(error: Exception) -> SandboxError:
-    lacking = translate_shortage(error) if isinstance(error, OSError) else None
+    lacking = (translate_shortage(error) or _describe_denied(error)) if isinstance(error, OSError) else None
     if isinstance(error, ModuleNotFoundError) and not (error.name or "sandbox").startswith("sandbox"):
         lacking = _describe_missing_module(error)
     return lacking or _bug_error(error)
+
+
+def _describe_denied(error: OSError) -> SandboxError | None:
+    """For a file of a home that another user, such as root, has made."""
+    from sandbox.store.home import denied_error  # noqa: PLC0415 - only on this path: the command starts fast
+
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes | os.PathLike) else None
+    return denied_error(path, error) if path is not None and "repositories" in path.parts else None
 
 
 def _describe_missing_module(error: ModuleNotFoundError) -> SandboxError:
@@ -324,8 +344,9 @@ def _report_interrupt(invocation: Invocation) -> int:
 
 
 def _report_error(error: SandboxError, invocation: Invocation) -> int:
+    """With --json as the document of the command, unless its result was printed before: then on stderr, as text."""
     error = error.with_hint(invocation.add_home(error.hint))
-    if invocation.json:
+    if invocation.json and not invocation.has_printed:
         click.echo(json.dumps(error.payload(), ensure_ascii=True))
     else:
         click.echo(

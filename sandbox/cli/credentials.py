@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, show_table
+from sandbox.cli.invocation import Invocation, global_options, note, show_table
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CredentialInfo
+from sandbox.ssh_keys import describe_key_file
+from sandbox.text import one_line
 
 _SECRET_CHARS = 16 * 1024
 _File = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path)
@@ -37,6 +39,8 @@ def set_(invocation: Invocation, host: str, username: str | None, ssh_key: Path 
     with invocation.workbench() as workbench:
         stored = workbench.set_credential(host, username=username, secret=secret, ssh_key=ssh_key, ca_file=ca_file)
     invocation.emit({"credential": stored}, lambda: _show((stored,)))
+    if ssh_key is not None and (wrong := describe_key_file(ssh_key)):
+        note(f"note: {one_line(str(ssh_key))} may not work alone. {wrong}")
 
 
 def _secret() -> str:

@@ -138,11 +138,11 @@ def _show_shared(names: tuple[str, ...], archives: tuple[ImageArchive, ...]) -> 
 
 @images.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--digest", default="", help="Digest that the export printed; another archive is refused.")
+@click.option("--digest", help="Digest that the export printed; another archive is refused.")
 @click.option("--replace", is_flag=True, help="Use these images in place of others that were built from their recipes.")
 @global_options
 @click.pass_obj
-def import_(invocation: Invocation, file: Path, digest: str, replace: bool) -> None:
+def import_(invocation: Invocation, file: Path, digest: str | None, replace: bool) -> None:
     """Import the images of an archive: all of them, or none. Checks trust them as if they were built here."""
     with invocation.workbench() as workbench:
         archive = workbench.import_images(file, note, expected=digest, replace=replace)

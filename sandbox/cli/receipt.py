@@ -197,7 +197,9 @@ def _ask(workbench: Workbench, what: dict[str, Any]) -> ReceiptQuestion:
     from sandbox.models import ReceiptQuestion  # noqa: PLC0415 - lazy: `--help` stays fast
 
     repository = what.pop("repository")
-    return ReceiptQuestion(repository=locate_repository(workbench, repository) if repository else None, **what)
+    return ReceiptQuestion(
+        repository=locate_repository(workbench, repository) if repository is not None else None, **what
+    )
 
 
 def _read(file: Any) -> bytes:
@@ -212,6 +214,7 @@ def _show(found: Receipt, *, is_key_verified: bool = True) -> None:
     show_table(["CHECK", "VERDICT", "IMAGE", "RUNTIME", "TIME"], [[one_line(cell) for cell in row] for row in rows])
     for check in found.checks:
         part = ", only a part of the check" if check.definition.arguments else ""
+        part += f", elsewhere, says the key {check.shared_by[:16]}" if check.shared_by else ""
         click.echo(f"{one_line(check.id)} ran{part}: {one_line(shlex.join(check.definition.argv))[:_COMMAND_CHARS]}")
     for artifact in found.artifacts:
         click.echo(f"{artifact.sha256}  {one_line(artifact.path)}")

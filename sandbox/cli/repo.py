@@ -169,11 +169,15 @@ def _show_updates(found: Sequence[RepositoryUpdate]) -> None:
     for one in found:
         if one.error:
             said = one_line(one.error)
+        elif one.default_before:
+            said = f"the default branch is {one_line(one.default_branch)} now, it was {one_line(one.default_before)}"
         elif one.before == one.after:
             said = f"{one.default_branch} is up to date"
         else:
             said = f"{one.default_branch}  {(one.before or '-')[:12]} -> {(one.after or '-')[:12]}"
         click.echo(f"{one.repo_id}  {said}")
+        if one.rewritten:
+            click.echo(f"{one.repo_id}  rewritten by a force push: {one_line(', '.join(one.rewritten))}")
 
 
 @repo.command("set")

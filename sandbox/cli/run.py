@@ -106,6 +106,8 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
         lfs=lfs,
     )
     with invocation.workbench() as workbench:
+        if wanted:
+            report_files.require_signing_key(workbench, wanted)
         located = locate_repository(workbench, url)
         options = replace(options, named_folder=_find_named_folder(url, located))
         with ci.guard() if ci else nullcontext():
@@ -113,9 +115,11 @@ def run(invocation: Invocation, /, url: str, checks: tuple[str, ...], rooms: Cle
             invocation.emit(summary, lambda: _show(summary, format_elapsed(started)))
         if wanted or ci:
             data = report_data.collect_tests(workbench, summary)
-            report_files.write_reports(workbench, data, wanted)
-            if ci:
-                ci.show(data)
+            try:
+                report_files.write_reports(workbench, data, wanted)
+            finally:
+                if ci:
+                    ci.show(data)
     _warn_of_other_folder(url, located, summary)
     shown = (
         _ALWAYS_SHOWN

@@ -144,7 +144,7 @@ def _packages(facts: SeenFacts) -> Iterator[Remark]:
         named = sorted({name for names in facts.packages.values() for name in names})
         yield Remark(
             kind=RemarkKind.PACKAGES,
-            seen=f"{_join(list(facts.packages))} asks for Debian packages, which checks lack: {_join(named)}",
+            seen=f"{_join(list(facts.packages))} asks for Debian packages, which checks may lack: {_join(named)}",
             remedy=f"The operator reviews and trusts them with `sandbox trust {facts.repo_id}`",
         )
 

@@ -39,6 +39,8 @@ PREFIX = "/api/v1"
 _CLIENT_CHARS = 100
 _NAME_CHARS = 100
 _SCHEMA_HINT = f"GET {PREFIX}/openapi.json describes all tools and their arguments."
+_JSON = "application/json"
+_NOT_JSON = f"The body has to be JSON, with the header `Content-Type: {_JSON}`.\n"
 LOST = "lost"
 """A field beside those of a result or an error: what the call's task lost when its worker on a cluster was lost."""
 
@@ -99,11 +101,23 @@ async def _refuse_name(agent: Agent, request: Request) -> Response:
 
 async def _answer(agent: Agent, tool: Tool, request: Request) -> Response:
     threads = agent.check_threads if tool.waits else agent.network_threads if tool.open_world else agent.threads
+    if not _is_declared_json(request):
+        return Response(_NOT_JSON, 415, media_type="text/plain")
     body = await read_body(request)
     if body is None:
         return Response("The body is too large.\n", 413, media_type="text/plain")
     client = request.headers.get("user-agent", "")[:_CLIENT_CHARS]
     return await anyio.to_thread.run_sync(partial(_call, agent, tool, body, client), limiter=threads)
+
+
+def _is_declared_json(request: Request) -> bool:
+    """Whether the body is declared as JSON, or there is none. A page of another site can send other kinds without a
+    question to this server (a simple request of CORS).
+    """
+    kinds = request.headers.getlist("content-type")
+    if kinds:
+        return [kind.partition(";")[0].strip().lower() for kind in kinds] == [_JSON]
+    return request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers
 
 
 async def read_body(request: Request, limit_bytes: int = MAX_BODY_BYTES) -> bytes | None:
@@ -164,12 +178,21 @@ def _run(agent: Agent, tool: Tool, arguments: Any, caller: Any) -> BaseModel:
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(body or b"{}")
+        document = json.loads(body or b"{}", object_pairs_hook=_require_unique)
     except (ValueError, RecursionError) as error:
-        raise SandboxError(ErrorCode.INVALID_INPUT, "The body is not JSON", details=str(error)[:200]) from error
+        brief = "The body is not JSON, or has a name twice"
+        raise SandboxError(ErrorCode.INVALID_INPUT, brief, details=str(error)[:200], hint=_SCHEMA_HINT) from error
     if not isinstance(document, dict):
-        raise SandboxError(ErrorCode.INVALID_INPUT, "The body is not a JSON object")
+        raise SandboxError(ErrorCode.INVALID_INPUT, "The body is not a JSON object", hint=_SCHEMA_HINT)
     return document
+
+
+def _require_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Two readers, such as a program that filters calls and this one, could take such an object differently."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has a name twice")
+    return found
 
 
 def describe_api() -> dict[str, Any]:
@@ -192,7 +215,7 @@ def describe_api() -> dict[str, Any]:
 def _describe_call(tool: Tool, shapes: dict[str, Any]) -> dict[str, Any]:
     result = _content(tool.result_model, "serialization", shapes)
     if {"task_id", "run_id"} & set(tool.input_model.model_fields):
-        result["application/json"]["schema"]["properties"][LOST] = _LOST_SCHEMA
+        result[_JSON]["schema"]["properties"][LOST] = _LOST_SCHEMA
     return {
         "operationId": tool.name,
         "tags": [tool.preset.value],
@@ -208,4 +231,4 @@ def _describe_call(tool: Tool, shapes: dict[str, Any]) -> dict[str, Any]:
 def _content(model: type[BaseModel], mode: Any, shapes: dict[str, Any]) -> dict[str, Any]:
     schema = model.model_json_schema(mode=mode, ref_template="#/components/schemas/{model}")
     shapes |= schema.pop("$defs", {})
-    return {"application/json": {"schema": schema}}
+    return {_JSON: {"schema": schema}}

@@ -165,6 +165,8 @@ class Collection:
         """Add one package of a lock file."""
         if len(self.locked) >= MAX_ENTRIES:
             return self.refuse_rest(package.origin)
+        if package.name in self.elsewhere and package.name != self.project:
+            return self.refuse(package.name, self.elsewhere[package.name], package.origin)
         return self.locked.append(package)
 
     def refuse(self, text: str, reason: RefusalReason, origin: str) -> None:

@@ -5,11 +5,12 @@ A `path` may be a package of the tree; images/python/declared.py reads these fol
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sandbox.dependencies.collection import Collection, NamedFolder
 from sandbox.dependencies.folder_patterns import resolve_folder
+from sandbox.dependencies.public_indexes import list_public_names
 from sandbox.dependencies.pyproject import classify_list
 from sandbox.dependencies.requirement_files import add_package_of_tree
 from sandbox.models.dependencies import RefusalReason
@@ -27,13 +28,12 @@ _VARIABLES = (
     "platform_system", "platform_version", "python_version", "python_full_version", "implementation_name",
     "implementation_version",
 )  # fmt: skip
-_PUBLIC = ("https://pypi.org/simple", "https://pypi.python.org/simple")
 
 
 def read_pipfile(collection: Collection) -> None:
     """Add `[packages]`, `[dev-packages]`, and categories for tests or development by their names."""
     document = collection.load_toml(FILE)
-    public = set(_list_public_indexes(document))
+    public = set(list_public_names(document.get("source")))
     for table, entries in document.items():
         if (role := _ROLES.get(table) or classify_list(table)) is None or not isinstance(entries, dict):
             continue
@@ -44,14 +44,6 @@ def read_pipfile(collection: Collection) -> None:
 def is_itself(entry: Mapping[str, Any]) -> bool:
     """Whether an entry, also of Pipfile.lock, means the project that it is of: `-e .`."""
     return isinstance(path := entry.get("path"), str) and path in {".", "./"}
-
-
-def _list_public_indexes(document: Mapping[str, Any]) -> Iterator[str]:
-    """Names of sources that are the usual one: to name it is not to ask for another."""
-    sources = document.get("source")
-    for source in sources if isinstance(sources, list) else ():
-        if isinstance(source, dict) and str(source.get("url")).rstrip("/") in _PUBLIC:
-            yield str(source.get("name"))
 
 
 def _add(collection: Collection, name: str, entry: Mapping[str, Any], list_of: tuple[Role, str, set[str]]) -> None:

@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.folder_patterns import MAX_FOLDERS, find_members, resolve_folder
+from sandbox.dependencies.public_indexes import list_public_names
 from sandbox.dependencies.pyproject import (
     FILE,
     classify_list,
@@ -28,7 +29,8 @@ from sandbox.dependencies.setup_files import list_published_names, read_setup_cf
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
 
-_ELSEWHERE = {
+_ELSEWHERE = {  # of several sources of one name the last kind counts
+    "index": RefusalReason.OPTION,
     "git": RefusalReason.VERSION_CONTROL,
     "url": RefusalReason.URL,
     "path": RefusalReason.PATH,
@@ -152,14 +154,22 @@ def _list_members(collection: Collection, workspace: Mapping[str, Any]) -> list[
 
 
 def _list_sources(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[RefusalReason, object]]]:
-    """Names with why no registry has them, and the path if there is one. A list of sources has markers: any counts."""
-    for name, source in read_table(document, "tool", "uv", "sources").items():
-        for table in source if isinstance(source, list) else [source]:
-            for kind, reason in _ELSEWHERE.items():
-                if isinstance(table, dict) and table.get(kind, False) is not False:
+    """Names with why no registry is asked for them, and the path if there is one. A list of sources has markers: any
+    counts. An index that is the public one is no other place.
+    """
+    uv = read_table(document, "tool", "uv")
+    public = {str(name) for name in list_public_names(uv.get("index"))}
+    for name, source in read_table(uv, "sources").items():
+        tables = [table for table in (source if isinstance(source, list) else [source]) if isinstance(table, dict)]
+        for kind, reason in _ELSEWHERE.items():
+            for table in tables:
+                place = table.get(kind, False)
+                if place is not False and not (kind == "index" and str(place) in public):
                     yield canonicalize_name(name), (reason, table.get("path"))
     for _, entries, _ in list_poetry_tables(read_table(document, "tool", "poetry")):
         for name, entry in entries.items():  # of a list, the entries that a registry has are used
+            if isinstance(entry, dict) and "source" in entry:  # also of what `project.dependencies` names
+                yield canonicalize_name(name), (RefusalReason.OPTION, None)
             for table in entry if isinstance(entry, list) else [entry]:
                 if isinstance(table, dict) and "path" in table:
                     yield canonicalize_name(name), (RefusalReason.PATH, table["path"])

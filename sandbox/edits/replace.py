@@ -25,7 +25,11 @@ def replace_text(gate: HashGate, path: str, old: bytes, new: bytes, expected: st
     Raises: `patch_rejected` with the lines of all occurrences or of similar text; `stale_hash`, `not_found`.
     """
     if not old or old == new:
-        raise SandboxError(ErrorCode.INVALID_INPUT, "The text to replace is empty or the same as the new text")
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "The text to replace is empty or the same as the new text",
+            hint="Give a text that occurs once in the file, and another one. To fill an empty file, write all of it.",
+        )
     checked, before = gate.check_state(path, expected)
     content = before.content or b""
     old, new, adjusted = match_line_ends(content, old, new)

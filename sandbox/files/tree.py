@@ -199,7 +199,10 @@ class WorktreeFiles:
         self, path: RepoPath, make: Callable[[int, bytes], None], owner: tuple[int, int] | None, *, links: bool
     ) -> None:
         parent, name = os.path.split(path_bytes(path))
-        with _translate_errors(path), self._open_directory(parent, create=True, owner=owner) as folder:
+        with (
+            _translate_errors(path, creates=True),
+            self._open_directory(parent, create=True, owner=owner) as folder,
+        ):
             info = _stat_regular_or_absent(folder, name, path, links=links)
             if info is not None:
                 self._require_own_file(info, path)
@@ -463,10 +466,14 @@ def _not_regular_error(path: str) -> SandboxError:
 
 
 @contextmanager
-def _translate_errors(path: str) -> Iterator[None]:
+def _translate_errors(path: str, *, creates: bool = False) -> Iterator[None]:
+    """`creates`: directories above are created, so what is in the way is a file."""
     try:
         yield
     except OSError as error:
+        if creates and error.errno == errno.ENOTDIR:
+            brief = f"{path} cannot be written: what is above it is a file, not a directory"
+            raise SandboxError(ErrorCode.INVALID_INPUT, brief, hint=LISTED_PATH_HINT) from error
         raise _access_error(path, error) from error
 
 

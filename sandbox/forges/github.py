@@ -31,6 +31,7 @@ from sandbox.forges.github_answers import (
     pulls_of,
     runs_of,
     statuses_of,
+    total_of,
     workflow_runs_of,
 )
 from sandbox.forges.github_failures import require_data, translate_errors
@@ -90,13 +91,13 @@ class GitHub:
             "maintainer_can_modify": False,  # has an effect on forks only
         }
         try:
-            made = parse_response(Pull, self._request("POST", "/pulls", body=wanted))
+            made = parse_response(Pull, self._request("POST", "/pulls", wanted))
         except SandboxError as error:
             return recover_pull(error, self, proposal.head)
         return as_pull_with_text(made, created=True)
 
     def replace_body(self, number: int, body: str) -> None:
-        self._request("PATCH", f"/pulls/{number}", body={"body": body})
+        self._request("PATCH", f"/pulls/{number}", {"body": body})
 
     def make_ready(self, number: int) -> None:
         self._budget.begin()
@@ -172,27 +173,40 @@ class GitHub:
     def _list_all(
         self, path: str, parameters: Mapping[str, str], items: Callable[[Any], Sequence[Any]]
     ) -> tuple[Any, ...]:
-        """All items of a list. Raises: `forge_error` for a list of more than `MAX_PAGES` pages."""
+        """All items of a list. Raises: `forge_error` for a list of more than `MAX_PAGES` pages.
+
+        Servers may give shorter pages than asked for: the answer says whether a page is the last one. The next one is
+        asked for by its number, whatever the address is that the server names.
+        """
         found: list[Any] = []
-        for page in range(1, MAX_PAGES + 1):
-            got = items(self._read(path, {**parameters, "per_page": str(PAGE_ITEMS), "page": str(page)}))
+        for number in range(1, MAX_PAGES + 1):
+            page = self._fetch(path, {**parameters, "per_page": str(PAGE_ITEMS), "page": str(number)})
+            document = parse_json(page)
+            got = items(document)
             found += got
-            if len(got) < PAGE_ITEMS:
+            is_counted_whole = not got or len(found) >= total_of(document)
+            if "next" not in page.links and len(got) < PAGE_ITEMS and is_counted_whole:
                 return tuple(found)
         raise too_long_list(MAX_PAGES * PAGE_ITEMS, path)
 
     def _read(self, path: str, parameters: Mapping[str, str]) -> Any:
-        return retry_read(lambda: self._request("GET", path, parameters), self._budget.left_s)
+        return parse_json(self._fetch(path, parameters))
 
-    def _request(
+    def _fetch(self, path: str, parameters: Mapping[str, str]) -> requests.Response:
+        return retry_read(lambda: self._send("GET", path, parameters), self._budget.left_s)
+
+    def _request(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
+        return parse_json(self._send(method, path, body=body))
+
+    def _send(
         self, method: str, path: str, parameters: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
-    ) -> Any:
+    ) -> requests.Response:
         limit_s = self._budget.limit_request() if method == "GET" else CALL_TIMEOUT_S
         with translate_errors(self._project):
             answer = self._session.request(method, self._url(path), params=parameters, json=body, timeout=limit_s)
             if method == "GET":
                 self._budget.count_answer(len(answer.content))
-            return parse_json(answer)
+            return answer
 
     def _request_graphql(self, query: str, asked: Mapping[str, Any]) -> Any:
         """On github.com the path is `/graphql`; on Enterprise Server `/api/graphql`, beside `/api/v3`."""

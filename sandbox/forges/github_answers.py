@@ -114,6 +114,12 @@ class _Combined(ForgeResponse):
     statuses: tuple[_CommitStatus, ...]
 
 
+def total_of(page: Any) -> int:
+    """How many items the list of a page has on all pages; 0 if the page does not say so."""
+    total = page.get("total_count") if isinstance(page, dict) else None
+    return total if isinstance(total, int) else 0
+
+
 def pulls_of(answer: Any) -> tuple[Pull, ...]:
     """A list of pull requests."""
     return tuple(parse_response(Pull, item) for item in require_list(answer))

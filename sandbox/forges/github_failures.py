@@ -76,7 +76,7 @@ def _explain_unprocessable(said: str) -> Meaning:
     if "Draft pull requests are not supported" in said:
         hint = "Open it as ready: sandbox pr open TASK --ready"
         return Meaning(ErrorCode.FORGE_ERROR, "{path} has no drafts on {host}", hint)
-    return Meaning(ErrorCode.FORGE_ERROR, "{host} rejected the request (HTTP 422)")
+    return Meaning(ErrorCode.FORGE_ERROR, "{host} rejected the request (HTTP 422)", refusals.UNEXPLAINED)
 
 
 def _read_message(refused: RefusedError) -> str:

@@ -41,6 +41,9 @@ class Meaning:
     hint: str = ""
 
 
+UNEXPLAINED = "The details are the forge's own words, if it gave any. Look at the project there, then try again."
+"""The hint for an answer that has no meaning for us."""
+
 UNKNOWN_BRANCH = Meaning(
     ErrorCode.NOT_FOUND,
     "{host} lacks the head or the base branch",
@@ -162,7 +165,7 @@ _MEANINGS = {
 
 def explain_status(status: int, permissions: str) -> Meaning:
     """The meaning of a status alone. `permissions`: what a token needs, for the hint if it may lack one."""
-    meaning = _MEANINGS.get(status, Meaning(ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})"))
+    meaning = _MEANINGS.get(status, Meaning(ErrorCode.FORGE_ERROR, "{host} refused (HTTP {status})", UNEXPLAINED))
     return replace(meaning, hint=meaning.hint + permissions) if status in {403, 404} else meaning
 
 

@@ -58,7 +58,12 @@ _WORD_CHARS = 200
 
 def too_long_list(max_items: int, details: str) -> SandboxError:
     """The error for a list of more items than we read."""
-    return SandboxError(ErrorCode.FORGE_ERROR, f"The forge lists more than {max_items} items", details=details)
+    return SandboxError(
+        ErrorCode.FORGE_ERROR,
+        f"The forge lists more than {max_items} items",
+        details=details,
+        hint="Look at the list on the forge: it is too long to be read here.",
+    )
 
 
 def invalid_response(details: str) -> SandboxError:

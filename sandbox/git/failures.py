@@ -145,9 +145,15 @@ _RULES = (
         "If the repository has moved, use its new URL.",
     ),
     (
+        r"certificate (has|is) expired|expired certificate|certificate .*\bexpired",
+        ErrorCode.NETWORK_ERROR,
+        "The remote's TLS certificate has expired",
+        "The server's operator must renew it. Check this host's clock, too.",
+    ),
+    (
         r"certificate",
         ErrorCode.NETWORK_ERROR,
-        "The remote's TLS certificate is not trusted for this host name",
+        "The remote's TLS certificate is not trusted: expired, for another host name, or of an unknown authority",
         "Check the host name and the certificate's dates. A private CA needs ca_file in credentials.toml.",
     ),
     (

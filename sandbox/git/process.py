@@ -50,7 +50,7 @@ _STDERR_LIMIT = 64 * 1024
 _CHUNK = 1 << 16
 _UMASK = 0o022  # of git, so that modes in the clones do not depend on the caller's
 _CUT_MARGIN = 4 * 1024  # dropped after a cut, which may have split a secret; longer than any secret
-CUT_MARK = "[cut] "  # put before text whose beginning was cut: else half a line of the server could look like git's
+CUT_MARK = "[cut] "  # put before text without its beginning: else half a line of the server could look like git's
 _LINE_LIMIT = 8 * 1024  # a longer line of progress is not shown
 # No core: SIGXFSZ would dump one. If the host's own limit is lower, ours cannot be set and the host's limit stays.
 _LIMITS_SCRIPT = (

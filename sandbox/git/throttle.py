@@ -1,7 +1,7 @@
 """How long a server that throttles us asks us to wait: `Retry-After` (RFC 9110, 10.2.3).
 
 git 2.39 does not print it, but its trace contains it (samples: tests/data/git-trace). The trace is the remote's text:
-only one number is read from it, and none of it is shown.
+of it one number is read, the type of an answer, and where a redirect leads, which is shown as text of a stranger.
 """
 
 from __future__ import annotations
@@ -35,6 +35,18 @@ class Throttled(GitFailure):
             hint = f"The remote asks for a pause of {wait_s:.0f} s. Try again after that."
         super().__init__(cause.code, cause.brief, details=cause.details, hint=hint, transient=cause.transient)
         self.wait_s = wait_s
+
+
+def last_header(trace: str, name: str) -> str:
+    """The value of a header of the last answer, the remote's text; '' without one. `name`: in lower case."""
+    found = ""
+    for line in _RECEIVED.findall(trace):
+        key, _, value = line.partition(":")
+        if line.startswith("HTTP/"):
+            found = ""
+        elif key.strip().lower() == name:
+            found = value.strip()
+    return found
 
 
 def retry_after(trace: str, now: datetime) -> float | None:

@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import shlex
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
@@ -32,24 +33,28 @@ from sandbox.git.shallow import is_shallow, keep_known_history, read_boundary
 from sandbox.git.shutdown import Shutdown
 from sandbox.git.stale_locks import run_despite_stale_locks
 from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
-from sandbox.git.throttle import Throttled, retry_after
+from sandbox.git.throttle import Throttled, last_header, retry_after
 from sandbox.git.unfinished_packs import remove_unfinished_packs
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 from sandbox.remotes import Remote
+from sandbox.text import one_line
 
 if TYPE_CHECKING:
     import tenacity
 
     from sandbox import retries
+    from sandbox.git import refused_credentials
 else:  # loaded by the first network command (docs/adr/0080)
+    refused_credentials = LazyModule("sandbox.git.refused_credentials")
     retries = LazyModule("sandbox.retries")
 
 _progress = logging.getLogger("sandbox.progress")
 """A command prints its records as plain lines (`sandbox.cli.log_setup`)."""
 
 NETWORK_DEADLINE_S = 900.0
+_SILENCE_S = 10.0  # of a command that waits for a remote
 MAX_FETCH_BYTES = 8 * 1024**3
 MAX_MEMORY_BYTES = TRANSFER_BYTES
 FIRST_MEMORY_BYTES = TRANSFER_BYTES // 2
@@ -117,14 +122,27 @@ class RemoteHead:
 @contextmanager
 def network_access(access: RemoteAccess) -> Iterator[NetworkAccess]:
     """Network access for a few commands. On exit everything that carried the secret is deleted."""
-    protocol = access.remote.protocol
-    if protocol == "file":
+    if access.remote.protocol == "file":
         yield NetworkAccess("file", shutdown=access.shutdown)
-    elif protocol == "ssh":
+        return
+    refused_credentials.require_files(access.credential)
+    try:
+        with _open_network(access) as network:
+            yield network
+    except SandboxError as error:
+        explained = refused_credentials.explain_refusal(error, access.credential, access.remote.protocol)
+        if explained is error:
+            raise
+        raise explained from error
+
+
+@contextmanager
+def _open_network(access: RemoteAccess) -> Iterator[NetworkAccess]:
+    if access.remote.protocol == "ssh":
         yield NetworkAccess("ssh", env=_ssh_environment(access), shutdown=access.shutdown)
-    else:
-        with _askpass(access) as network:
-            yield replace(network, redact=lambda text: remove_secret(text, access.credential), shutdown=access.shutdown)
+        return
+    with _askpass(access) as network:
+        yield replace(network, redact=lambda text: remove_secret(text, access.credential), shutdown=access.shutdown)
 
 
 @contextmanager
@@ -204,6 +222,18 @@ def _read_remote(access: RemoteAccess, once: Callable[[NetworkAccess], GitResult
             if made > 1:
                 raise error.with_details(f"{error.details}\n(tried {made} times)") from error
             raise
+
+
+@contextmanager
+def _announce_wait(hostname: str) -> Iterator[None]:
+    """Say once that a remote is slow to answer: where there is no status line, a command would be silent."""
+    timer = threading.Timer(_SILENCE_S, _progress.warning, ("still waiting for %s", one_line(hostname or "the remote")))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _retry_after_s(error: BaseException) -> float:
@@ -305,6 +335,23 @@ def _too_many_refs_error(number: int) -> SandboxError:
     )
 
 
+def _require_git_answer(result: GitResult, trace: str) -> None:
+    """A page for people is no empty repository, which git takes it for; of a redirect say where it leads, without the
+    query, which may hold a secret of a sign-in. Raises: `network_error`.
+    """
+    if result.code == 0 and not result.stdout.strip() and last_header(trace, "content-type").startswith("text/html"):
+        raise SandboxError(
+            ErrorCode.NETWORK_ERROR,
+            "The server answered with a web page instead of a repository",
+            hint="It may be a sign-in page (single sign-on, a proxy), or the URL of something else. Open the URL in a "
+            "browser; a credential that the server takes for git, or the ssh URL, avoids the page.",
+        )
+    target = last_header(trace, "location").partition("?")[0] if result.code != 0 else ""
+    error = classify("ls-remote", result.code, result.stderr) if target else None
+    if error is not None and "redirect" in error.brief:
+        raise error.with_details(f"{error.details}\nit leads to {one_line(target)[:300]}")
+
+
 def _ask_for_refs(git: Git, access: RemoteAccess, question: Sequence[str]) -> bytes:
     deadline_s = min(120.0, access.timeout_s)
 
@@ -321,12 +368,15 @@ def _ask_for_refs(git: Git, access: RemoteAccess, question: Sequence[str]) -> by
             result = attempt(traced, min(_FIRST_REFS_MEMORY_BYTES, _REFS_MEMORY_BYTES))
             if result.code != 0 and may_need_more_memory(result.stderr):
                 result = attempt(traced, _REFS_MEMORY_BYTES)
-            wait_s = retry_after(os.pread(trace.fd, _TRACE_BYTES, 0).decode(errors="replace"), datetime.now(UTC))
-        if result.code != 0 and wait_s is not None:
+            said = network.redact(os.pread(trace.fd, _TRACE_BYTES, 0).decode(errors="replace"))
+        _require_git_answer(result, said)
+        wait_s = retry_after(said, datetime.now(UTC)) if result.code != 0 else None
+        if wait_s is not None:
             raise Throttled(classify("ls-remote", result.code, result.stderr), wait_s)
         return result.raise_for_status("ls-remote")
 
-    return _read_remote(access, once).stdout
+    with _announce_wait(access.remote.hostname):
+        return _read_remote(access, once).stdout
 
 
 class _HeaderTrace(NamedTuple):
@@ -340,7 +390,7 @@ class _HeaderTrace(NamedTuple):
 def _trace_headers() -> Iterator[_HeaderTrace]:
     """Let git trace HTTP headers, which it shows nowhere else, to anonymous memory that is freed after the command.
 
-    git redacts our credentials in it. Only one number is read from it.
+    git redacts our credentials in it. What is read from it: `throttle`.
     """
     fd = os.memfd_create("sandbox-headers", os.MFD_CLOEXEC)
     try:

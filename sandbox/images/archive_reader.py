@@ -88,8 +88,8 @@ class ArchivedImage:
 class ImageArchiveReader:
     """An open archive. Reading checks all of it; `stream` gives it to an engine."""
 
-    def __init__(self, file: IO[bytes], expected: str = "") -> None:
-        """Check the archive. `expected`: its digest, `sha256:<hex>`, if the caller knows it.
+    def __init__(self, file: IO[bytes], expected: str | None = None) -> None:
+        """Check the archive. `expected`: its digest, `sha256:<hex>`, if the caller knows it; None: any.
 
         Raises: `invalid_input` for anything that `archive_writer` does not write, and for another digest.
         """
@@ -99,7 +99,7 @@ class ImageArchiveReader:
         self._documents = _Documents()
         index = self._read(INDEX)
         self.digest = digest_bytes(index)
-        if expected and expected != self.digest:
+        if expected is not None and expected != self.digest:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
                 "This is another archive than the one that was expected",
@@ -119,6 +119,11 @@ class ImageArchiveReader:
     def size_bytes(self) -> int:
         """Of all its files."""
         return sum(file.size for file in self._files.values())
+
+    @property
+    def file_bytes(self) -> int:
+        """Of the archive itself, as `ImageArchive.size_bytes` has it after an export."""
+        return os.fstat(self._file.fileno()).st_size
 
     def _read_image(self, entry: Descriptor) -> ArchivedImage:
         tag = _name_of(entry)

@@ -29,7 +29,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def import_images(
-    site: ImageBuildContext, path: Path, progress: Progress, *, expected: str = "", replace: bool = False
+    site: ImageBuildContext, path: Path, progress: Progress, *, expected: str | None = None, replace: bool = False
 ) -> ImageArchive:
     """Import an archive of `export_images`. Images that the engine has already are kept.
 
@@ -91,7 +91,7 @@ def _import_checked(
         TransferredImage(tag=tag, digest=image.digest, loaded=tag not in present, usable=tag in usable)
         for tag, image in found.items()
     )
-    return ImageArchive(path=path, digest=archive.digest, size_bytes=archive.size_bytes, images=described)
+    return ImageArchive(path=path, digest=archive.digest, size_bytes=archive.file_bytes, images=described)
 
 
 def _require_this_machine(images: Iterable[ArchivedImage]) -> None:

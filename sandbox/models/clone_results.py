@@ -22,13 +22,16 @@ class CloneResult(Model):
 
 class RepositoryUpdate(Model):
     """The answer of `repo update` for one repository. `before`, `after`: the head of the default branch, None if it is
-    unknown. `error`: why the remote could not be asked, with `--all`.
+    unknown. `default_before`: its name, if the default branch was another one. `rewritten`: branches that no longer
+    have what was fetched of them before. `error`: why the remote could not be asked, with `--all`.
     """
 
     repo_id: RepoId
     default_branch: str
     before: ObjectId | None = None
     after: ObjectId | None = None
+    default_before: str | None = None
+    rewritten: tuple[str, ...] = ()
     error: str = ""
 
 

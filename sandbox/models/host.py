@@ -41,7 +41,9 @@ class TransferredImage(Model):
 
 
 class ImageArchive(Model):
-    """An archive of images. `digest`: stands for every byte of them; `sandbox images import --digest` compares it."""
+    """An archive of images. `digest`: stands for every byte of them; `sandbox images import --digest` compares it.
+    `size_bytes`: of the file.
+    """
 
     path: HostPath
     digest: str

@@ -70,8 +70,9 @@ class ReceiptCheck(Model):
     the same room. `policy`: digest of the container policy. `compiler_cache`: its compilers could take what other rooms
     had compiled, so it was not compiled from scratch. `submodules_with_lfs`: remotes of submodules that had their files
     of Git LFS, but for paths of the host. `packages_missing`: its guest lacked packages that the project asks for.
-    A statement without any has no such field, as before there was one: a statement that was signed then is the same
-    when it is written again.
+    `shared_by`: id of the key that signed the verdict's entry in a shared verdict cache: the signer of the receipt took
+    it from there, and did not run the check. A statement without any of these last three has no such field, as before
+    there was one: a statement that was signed then is the same when it is written again.
     """
 
     id: CheckId
@@ -90,6 +91,7 @@ class ReceiptCheck(Model):
     submodules_with_lfs: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     compiler_cache: bool = False
     packages_missing: bool = Field(default=False, exclude_if=lambda value: not value)
+    shared_by: str = Field(default="", pattern=r"^([0-9a-f]{64})?$", exclude_if=lambda value: not value)
     guest_user: str | None = None
     run_id: str
     verdict: Verdict

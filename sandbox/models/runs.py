@@ -177,6 +177,7 @@ class CheckRun(Model):
     `missing_packages`: packages that the project asks for and the guest did not have, with the reason, a clause each.
     What passed without them may have used those of the image, or none. A run that had all has no such field.
     `shuffle_seed`: its tests ran in the order of this seed; a run in the usual order, or an older record, has none.
+    `shared_key`: key of the entry of the shared verdict cache that answered; a run of this home has no such field.
     """
 
     run_id: str
@@ -216,6 +217,7 @@ class CheckRun(Model):
     notes: tuple[str, ...] = ()
     missing_packages: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     shuffle_seed: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    shared_key: str = Field(default="", pattern=r"^([0-9a-f]{64})?$", exclude_if=lambda value: not value)
 
     @property
     def place(self) -> Literal["task", "clean room", "fresh room"]:

@@ -34,7 +34,8 @@ def _shorten(name: str | None) -> str | None:
 class Task(Model):
     """One piece of work on one repository. `profile`: chosen for it; None: that of the repository. `session`: that of
     the agent that created it, as in the journal; empty for a person. `pr_base`: the base of its pull request when the
-    forge last said it.
+    forge last said it. `base_on_remote`: a branch or tag of the remote had the base commit when the task began or moved
+    there, other than a pull request or the branch of a task; False in records of older versions.
     """
 
     id: TaskId
@@ -43,6 +44,7 @@ class Task(Model):
     base_branch: str
     branch: str
     base_commit: ObjectId
+    base_on_remote: bool = False
     workspace_kind: WorkspaceKind
     worktree_path: HostPath | None
     status: TaskStatus

@@ -34,13 +34,15 @@ from sandbox.policy.paths import (
 )
 
 _SHORT_NAME = re.compile(r"^[^.]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?$")
+_NO_NAMES = {"", ".", ".."}
+"""No path has such a component. A search takes them, and finds no file; a rule would protect none."""
 _HINT = "The operator can allow it for this repository: docs/paths.md."
 
 
 def _parse_glob(glob: str) -> Pattern:
     pattern = parse_pattern(glob)
-    if pattern is None or pattern.is_negated or any(g.cannot_match for g in pattern.globs):
-        raise ValueError(f"'{glob}' is not a glob that can match a path")
+    if pattern is None or pattern.is_negated or any(g.cannot_match or g.text in _NO_NAMES for g in pattern.globs):
+        raise ValueError(f"'{glob}' is not a glob that can match a path (docs/paths.md)")
     return pattern
 
 

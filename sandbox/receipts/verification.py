@@ -40,16 +40,32 @@ def verify_receipt(content: bytes, trusted: Sequence[ReceiptKey], expected: Expe
     retired = opened.key.retired_at
     if retired is not None and receipt.signed_at > retired:
         raise refusal_error(ReceiptRefusal.RETIRED_KEY, f"signed at {receipt.signed_at}, retired at {retired}")
+    _require_shared_keys_in_force(receipt, trusted)
     require_subject(receipt, expected)
     return receipt
+
+
+def _require_shared_keys_in_force(receipt: Receipt, trusted: Sequence[ReceiptKey]) -> None:
+    """A verdict of a shared cache is worth no more than the key of its entry, where that is known as revoked."""
+    revoked = {key.keyid: key.reason for key in trusted if key.revoked_at is not None}
+    for check in receipt.checks:
+        if check.shared_by in revoked:
+            why = f"{check.id} is from an entry of {check.shared_by[:12]} {revoked[check.shared_by]}".strip()
+            raise refusal_error(ReceiptRefusal.REVOKED_KEY, why)
 
 
 def verify_question(content: bytes, question: ReceiptQuestion, trusted: Sequence[ReceiptKey]) -> Receipt:
     """Verify a receipt as `question` asks, but for its repository: with keys, with its Sigstore bundle, or both.
 
-    Keys are left out only if there is a bundle and the question names none. Raises: as `verify_receipt`; for a bundle
-    `invalid_input`, `network_error` and `timeout`, too.
+    Keys are left out only if there is a bundle and the question names none. Raises: as `verify_receipt`;
+    `invalid_input` for a ref without a repository; for a bundle `invalid_input`, `network_error` and `timeout`, too.
     """
+    if question.ref is not None and question.repository is None:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            "A ref needs the repository that it is of",
+            hint="Name the repository as well: --repo URL.",
+        )
     hashes = tuple(map(hash_artifact, question.artifacts))
     expected = Expectation(question.tree, question.commit, question.checks, hashes)
     if question.bundle is None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from sandbox.errors import SandboxError
 from sandbox.models import CheckRun
-from sandbox.store.home import Home, read_record, write_json
+from sandbox.store.home import Home, read_content, read_record, write_json
 from sandbox.store.runs import find_owner, is_run_id
 from sandbox.store.verdicts import Binding, is_bound
 
@@ -48,11 +48,11 @@ def _search_verdicts(home: Home, run: CheckRun) -> Binding | None:
     wanted = run.run_id.encode()
     for path in home.verdict("any").parent.glob("[0-9a-f]*.json"):
         try:
-            content = path.read_bytes()
-            if wanted in content:
+            content = read_content(path)
+            if content is not None and wanted in content:
                 document = json.loads(content)
                 if document["run"]["run_id"] == run.run_id:
                     return Binding.model_validate(document["binding"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError):
+        except (SandboxError, ValueError, KeyError, TypeError, RecursionError, ValidationError):
             continue
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import platformdirs
     import pydantic
 
-    from sandbox import document_errors, guest_labels
+    from sandbox import document_errors, guest_labels, home_owner
 else:  # loaded at first use (docs/adr/0080)
     hashlib = LazyModule("hashlib")
     secrets = LazyModule("secrets")
@@ -33,6 +34,7 @@ else:  # loaded at first use (docs/adr/0080)
     pydantic = LazyModule("pydantic")
     document_errors = LazyModule("sandbox.document_errors")
     guest_labels = LazyModule("sandbox.guest_labels")
+    home_owner = LazyModule("sandbox.home_owner")
 
 _RecordT = TypeVar("_RecordT", bound="pydantic.BaseModel")
 
@@ -45,6 +47,7 @@ REPOSITORY_FOLDERS = (
 GUEST_FOLDERS = ("pristine", "layers", "worktrees", "rooms", "reports")
 """Guests see folders in these."""
 _ID_DIGITS = 16
+_CHUNK_BYTES = 1024**2
 _READABLE = 0o444  # a guest, another user, reads these files through a mount of each
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
 _ALLOWED_BEFORE_PREPARE = {
@@ -318,8 +321,11 @@ class Home:
         return self.repositories / f"trust/{repo_id}"
 
     def prepare(self) -> None:
-        """Create the home, private to us. Raises: `invalid_input` if it cannot be used or is another directory."""
+        """Create the home, private to us. Raises: `invalid_input` if it cannot be used, is another directory, or is
+        that of another user.
+        """
         try:
+            self._require_own_home()
             self._require_sandbox_home()
             for folder in (self.root, self.repositories):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -339,12 +345,20 @@ class Home:
             ):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise SandboxError(
+            raise denied_error(Path(error.filename or self.root), error) or SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"The sandbox home {self.root} cannot be used",
                 details=str(error),
                 hint="Set a writable directory with --home or SANDBOX_HOME.",
             ) from error
+
+    def _require_own_home(self) -> None:
+        if (
+            os.geteuid() == 0
+            and not _is_of_root(self.repositories)
+            and (why := home_owner.find_other_owner(self.root, self.repositories))
+        ):
+            raise SandboxError(ErrorCode.INVALID_INPUT, **why)
 
     def _require_sandbox_home(self) -> None:
         """Refuse a directory with other contents: making it private would lock other users out of it.
@@ -433,6 +447,14 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, synced: b
         sync_folder(path.parent)
 
 
+def _is_of_root(folder: Path) -> bool:
+    """Whether root owns a folder, or there is none."""
+    try:
+        return folder.stat().st_uid == 0
+    except OSError:
+        return True
+
+
 def sync_folder(path: Path) -> None:
     """Sync the names of a directory to disk: created, renamed and removed ones."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -484,13 +506,61 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_content(path: Path) -> bytes | None:
-    """The content of a file of the home; None if it does not exist. Raises: `internal` with its name."""
+    """The content of a file of the home; None if it does not exist.
+
+    Raises: `internal` with its name; `invalid_input` for one that we may not read.
+    """
     try:
-        return path.read_bytes()
+        return _read_trusted(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise damaged_file_error(path, str(error)) from error
+        raise denied_error(path, error) or damaged_file_error(path, str(error)) from error
+
+
+def _read_trusted(path: Path) -> bytes:
+    """Read a regular file that no other user can have written. Raises: OSError; `internal` with its name.
+
+    Not a link: it may lead out of the home. Without waiting: a FIFO has no end. Restored files may have another mode.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _foreign_file_error(path, "it is a link") from error
+        raise
+    try:
+        found = os.fstat(fd)
+        if why := _find_foreign_hand(found, path):
+            raise _foreign_file_error(path, why)
+        content = os.read(fd, found.st_size + 1)
+        while part := os.read(fd, _CHUNK_BYTES):  # none, unless a read was short
+            content += part
+        return content
+    finally:
+        os.close(fd)
+
+
+def _find_foreign_hand(found: os.stat_result, path: Path) -> str:
+    """Why a file may have been written by another user; empty if it may not. Root, and the owner of the folder, who
+    can replace each file in it, are no others: root may work in a home of a user.
+    """
+    if not stat.S_ISREG(found.st_mode):
+        return "it is no regular file"
+    if found.st_mode & stat.S_IWOTH:
+        return f"every user may write it (mode {stat.S_IMODE(found.st_mode):04o})"
+    if found.st_uid not in {0, os.geteuid()} and found.st_uid != path.parent.stat().st_uid:
+        return f"it belongs to user {found.st_uid}"
+    return ""
+
+
+def _foreign_file_error(path: Path, why: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INTERNAL,
+        f"The state file {path.name} cannot be used",
+        details=f"{path}: {why}",
+        hint="Another user may have written it. Read it; if it is yours, make it a file of your own with mode 0600.",
+    )
 
 
 def parse_json(content: bytes, path: Path) -> dict[str, Any]:
@@ -533,6 +603,12 @@ def validate_record(model: type[_RecordT], document: object, path: Path) -> _Rec
 
 _MOVE_AWAY = "Move the file away to continue without it. No other file depends on it."
 _RECORD = "Restore it from a copy. Without it the task or repository is unknown; `gc` saves a task's changes in a ref."
+
+
+def denied_error(path: Path, error: OSError) -> SandboxError | None:
+    """The error for a file of the home that we may not read or write; None for other failures."""
+    why = home_owner.describe_denied(path, error)
+    return None if why is None else SandboxError(ErrorCode.INVALID_INPUT, **why)
 
 
 def damaged_file_error(path: Path, why: str) -> SandboxError:

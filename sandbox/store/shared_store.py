@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
-from sandbox.private_folders import make_private
 from sandbox.store.home import write_atomically
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class DirectoryStore:
             return file.read(most + 1)
 
     def write(self, name: str, content: bytes) -> None:
-        make_private(self._folder)
+        self._folder.mkdir(mode=0o700, exist_ok=True)  # not its parents: they are of a misspelled path
         write_atomically(self._folder / name, content, synced=False)
 
 

@@ -164,9 +164,10 @@ def is_conclusive(run: CheckRun) -> bool:
 def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
     """Whether a failure counts at once: the check is deterministic, or its previous conclusive run failed as well.
 
-    Runs that overlap in time confirm nothing: they had the same busy host. A fork that the host refused, or waiting for
-    memory, is no property of the code: such a run neither confirms a failure nor is one that another run can confirm.
-    One that reached `limits.pids` is due to the check, but how many processes it has at once is chance: it fails twice.
+    Runs that overlap in time do not confirm each other: the host was busy for both. A fork that the host refused, or
+    waiting for memory, is no property of the code: such a run neither confirms a failure nor is one that another run
+    can confirm. One that reached `limits.pids` is due to the check, but how many processes it has at once is chance: it
+    fails twice.
     """
     if was_short_of_resources(run):
         return False

@@ -1816,7 +1816,7 @@ class Workbench:
         path: Path | str,
         progress: Callable[[str], None] | None = None,
         *,
-        expected: str = "",
+        expected: str | None = None,
         replace: bool = False,
     ) -> ImageArchive:
         """Import such an archive, all of it or no image; `sandbox.images.imports`.
@@ -1984,6 +1984,10 @@ class Workbench:
         """
         whole = self._complete_task_or_run(subject) if isinstance(subject, str) else subject
         return home_operations.export_receipt(self._services, whole, signing_key, provenance=provenance)
+
+    def require_signing_key(self) -> None:
+        """Refuse a key that cannot sign receipts, before checks run for one. Raises: `invalid_input`, `conflict`."""
+        use.signing.find_signer(self._services, None)
 
     def _complete_task_or_run(self, name: str) -> str:
         return self.find_run(name) if name.startswith("run-") else self.task(name).id

@@ -385,7 +385,7 @@ def remove_image(services: Services, name: str) -> ImageInfo:
 
 
 def import_images(
-    services: Services, path: Path, progress: Callable[[str], None] | None, *, expected: str, replace: bool
+    services: Services, path: Path, progress: Callable[[str], None] | None, *, expected: str | None, replace: bool
 ) -> ImageArchive:
     """As `sandbox.images.imports`. The journal has the archive's digest and the images that came."""
     arguments = {"path": str(path), "expected": expected, "replace": replace}

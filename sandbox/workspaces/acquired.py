@@ -65,6 +65,7 @@ class AcquiredWorkspaces:
                     ErrorCode.INVALID_INPUT,
                     f"The {name} of a workspace must be printable text of at most {most} characters",
                     details=ascii(text[:100]),
+                    hint="Use letters, digits, spaces and punctuation on one line.",
                 )
         document = json.dumps([self._kind, request.tenant, request.hint])
         return f"{self._kind}-{hashlib.sha256(document.encode()).hexdigest()[:_DIGITS]}"

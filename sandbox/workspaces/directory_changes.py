@@ -22,7 +22,13 @@ from sandbox.policy.paths import parent_folders, show_path
 from sandbox.workspaces.base_facts import BaseFacts
 from sandbox.workspaces.changes import Changes, Comparison, find_pointers
 from sandbox.workspaces.comparison_limits import ComparisonLimits
-from sandbox.workspaces.working_directory import GitIndex, counts_modes, is_git_of_tracked, load_directory_rules
+from sandbox.workspaces.working_directory import (
+    GitIndex,
+    add_rules_of_folder,
+    counts_modes,
+    is_git_of_tracked,
+    load_directory_rules,
+)
 
 _TOO_LARGE_HINT = (
     "Remove build output and large files, or name them in .gitignore. Without --include-changes the last commit is "
@@ -51,7 +57,10 @@ def read_directory_changes(
 
         def skip(folder: bytes) -> bool:
             ignored = folder not in tracked and rules.is_ignored(show_path(folder), directory=True)
-            return folder in gitlinks or ignored
+            if folder in gitlinks or ignored:
+                return True
+            add_rules_of_folder(files, rules, folder)
+            return False
 
         seen = GitIndex.of(files, len(facts.tree))
         walked = files.walk(skip, limits.names)

@@ -36,16 +36,23 @@ class IgnoreRules:
 
     def __init__(self, files: Mapping[str, str], artifacts: Iterable[str] = (), budget: int | None = None) -> None:
         self._names_left = MAX_NAMES
-        self._rules = {folder: self._parse(text.removeprefix("\ufeff").split("\n")) for folder, text in files.items()}
+        self._left = BUDGET if budget is None else budget
+        self._rules: dict[str, tuple[Pattern, ...]] = {}
         self._artifacts = self._parse(artifacts)
         self._folders: dict[str, bool] = {}
-        every = (rule for rules in (self._artifacts, *self._rules.values()) for rule in rules)
-        self._left = (BUDGET if budget is None else budget) - sum(
-            _COMPILE_COST + _COMPILE_COST_OF_A_CHARACTER * len(glob.text)
-            for rule in every
-            for glob in rule.globs
-            if glob.has_wildcard
-        )
+        self.characters = 0
+        """Of all `.gitignore` files."""
+        for folder, text in files.items():
+            self.add(folder, text)
+
+    def add(self, folder: str, text: str) -> None:
+        """Add the rules of a directory before a path in it is asked about. Raises: as for the class."""
+        self._rules[folder] = self._parse(text.removeprefix("\ufeff").split("\n"))
+        self.characters += len(text)
+
+    def knows(self, folder: str) -> bool:
+        """Whether the rules of this directory were given."""
+        return folder in self._rules
 
     def _parse(self, lines: Iterable[str]) -> tuple[Pattern, ...]:
         """Parse rules, the last line first. Invalid lines are skipped, as in git."""
@@ -57,6 +64,12 @@ class IgnoreRules:
                 self._names_left -= len(rule.globs)
             if self._names_left < 0:
                 raise _too_costly_error("are too many")
+        self._left -= sum(
+            _COMPILE_COST + _COMPILE_COST_OF_A_CHARACTER * len(glob.text)
+            for rule in found
+            for glob in rule.globs
+            if glob.has_wildcard
+        )
         return tuple(reversed(found))
 
     def is_ignored(self, path: str, *, directory: bool) -> bool:

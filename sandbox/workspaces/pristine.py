@@ -7,15 +7,21 @@ import secrets
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sandbox.durable import make_durable
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.git.entries import TreeEntry
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
+from sandbox.lazy_module import LazyModule
 from sandbox.private_folders import make_private
 from sandbox.workspaces.added_trees import AddedTrees, list_files
 from sandbox.workspaces.large_files import NO_LARGE_FILES, LargeFiles
+
+if TYPE_CHECKING:
+    from sandbox import durable
+else:  # loaded where a checkout is made (docs/adr/0080)
+    durable = LazyModule("sandbox.durable")
 
 
 def ensure_pristine(
@@ -40,7 +46,7 @@ def ensure_pristine(
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         check_out(beside, list_files(git, entries, added, large), owner)
-        make_durable(beside)  # else a power failure could leave empty files in the base
+        durable.make_durable(beside)  # else a power failure could leave empty files in the base
         beside.rename(path)
     finally:
         remove_tree(beside)

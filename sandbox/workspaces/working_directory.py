@@ -49,8 +49,8 @@ def compare_working_directory(
 ) -> UncommittedChanges:
     """Compare the directory with the leaves (with sizes) of its checked-out commit, in at most about `budget_s`.
 
-    `ignore`: text of the commit's `.gitignore` files by directory. Never raises: if a part cannot be read, the result
-    is incomplete.
+    `ignore`: text of the commit's `.gitignore` files by directory; other directories have their own. Never raises: if a
+    part cannot be read, the result is incomplete.
     """
     deadline = time.monotonic() + budget_s
     try:
@@ -90,19 +90,35 @@ def load_directory_rules(
     files: WorktreeFiles, ignore: Mapping[str, str] | None, artifacts: Iterable[str]
 ) -> IgnoreRules:
     """The rules of a directory as it is: its `.gitignore` files where the commit has some, and at the top; and those of
-    `info/exclude`. Raises: `quota_exceeded` when they are too large.
+    `info/exclude`. `add_rules_of_folder` adds others. Raises: `quota_exceeded` when they are too large.
     """
     folders = {"": "", **(ignore or {})}
     names = {folder: f"{folder}/.gitignore" if folder else ".gitignore" for folder in folders}
     current = {folder: _read_text(files, name) for folder, name in names.items()}
     own = _read_text(files, ".git/info/exclude")
     if ignore is None or len(own) + sum(map(len, current.values())) > _IGNORE_BYTES:
-        raise SandboxError(
-            ErrorCode.QUOTA_EXCEEDED,
-            f"The directory's .gitignore files are larger than {_IGNORE_BYTES} bytes",
-            hint="Commit the changes, and run the check on the commit.",
-        )
+        raise _too_large_error()
     return IgnoreRules({**current, "": f"{own}\n{current['']}"}, artifacts)
+
+
+def add_rules_of_folder(files: WorktreeFiles, rules: IgnoreRules, folder: bytes) -> None:
+    """Add the `.gitignore` of a directory that a walk enters, if its rules are not known: that of a virtual environment
+    or a cache is in no commit. Raises: `quota_exceeded` when all together are too large.
+    """
+    name = show_path(folder)
+    text = "" if rules.knows(name) else _read_text(files, f"{name}/.gitignore")
+    if text:
+        rules.add(name, text)
+    if text and rules.characters > _IGNORE_BYTES:
+        raise _too_large_error()
+
+
+def _too_large_error() -> SandboxError:
+    return SandboxError(
+        ErrorCode.QUOTA_EXCEEDED,
+        f"The directory's .gitignore files are larger than {_IGNORE_BYTES} bytes",
+        hint="Commit the changes, and run the check on the commit.",
+    )
 
 
 def is_git_of_tracked(path: bytes, tracked: Collection[bytes]) -> bool:
@@ -190,9 +206,19 @@ class _DirectoryComparison:
         """Whether the walk skips a directory: submodules, ignored ones, and those already reported as a whole."""
         if folder in self._gitlinks:
             return True
-        if folder in self._folders:
-            return False
-        return self._untracked_root(folder + b"/") in self._found or self._is_ignored(folder, directory=True)
+        if folder not in self._folders:
+            reported = self._untracked_root(folder + b"/") in self._found
+            if reported or self._is_ignored(folder, directory=True):
+                return True
+        self._add_rules(folder)
+        return False
+
+    def _add_rules(self, folder: bytes) -> None:
+        if self._rules is not None:
+            try:
+                add_rules_of_folder(self._files, self._rules, folder)
+            except SandboxError:
+                self._rules, self._complete = None, False
 
     def _is_ignored(self, path: bytes, *, directory: bool = False) -> bool:
         """Whether a path is ignored. If there are too many rules, all untracked files count as ignored."""

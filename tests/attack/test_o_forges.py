@@ -25,7 +25,7 @@ from sandbox.forges import read_budget
 from sandbox.forges.forge import MAX_PAGES, Forge, Project, Proposal
 from sandbox.forges.github import GitHub as GitHubForge
 from sandbox.forges.gitlab import GitLab as GitLabForge
-from sandbox.models import Host
+from sandbox.models import CiState, Host
 from sandbox.remotes import parse_remote
 from sandbox.workbench.delivery.forge import connect_forge
 
@@ -121,7 +121,7 @@ def test_o04_python_gitlab_alone_would_send_the_token_there(gitlab: GitLab, else
 
 
 def _endless(url: str, item: dict[str, Any] | None) -> Callable[[Answer], Answer]:
-    """Each page names a next one. GitLab's have no item, GitHub's are full: it ends a list with a page that is not."""
+    """Each page names a next one; it is full, or has no item."""
     pages = itertools.count(2)
 
     def page(answer: Answer) -> Answer:
@@ -143,6 +143,70 @@ def endless(side: Side) -> Callable[[Answer], Answer]:
     side.server.on("GET", side.list_path, look)
     assert side.forge.find(BRANCH) is not None
     return _endless(f"{side.server.api_url}{side.list_path}", seen[0] if isinstance(side.server, GitHub) else None)
+
+
+def _in_short_pages(url: str, field: str, items: list[dict[str, Any]], *, linked: bool) -> Callable[[Answer], Answer]:
+    """A list that a server gives in pages of 50, whatever is asked for. Each names the next one, or only all items."""
+    pages = itertools.count(1)
+
+    def page(answer: Answer) -> Answer:
+        number = next(pages)
+        part = items[(number - 1) * 50 : number * 50]
+        link = {"Link": f'<{url}?page={number + 1}>; rel="next"'} if linked and number * 50 < len(items) else {}
+        body = {"total_count": len(items), field: part} if field else part
+        return replace(answer, body=body, headers=link, checked=False)
+
+    return page
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["linked", "counted"])
+@pytest.mark.parametrize("field", ["check_runs", "statuses"])
+@pytest.mark.parametrize("ending", ["failure", "success"], ids=["attack", "control"])
+def test_s226_a_failed_check_on_a_page_after_a_short_one_counts(
+    github: GitHub, field: str, ending: str, *, linked: bool
+) -> None:
+    forge, commit = _ours_on_github(github), github.push(BRANCH)
+    passed = {"id": 1, "name": "c", "context": "c", "html_url": "https://x", "status": "completed"}
+    passed |= {"conclusion": "success", "state": "success"}
+    items = [*[passed] * 70, {**passed, "conclusion": ending, "state": ending}]
+    path = "check-runs" if field == "check_runs" else "status"
+    asked = f"/repos/demo-owner/demo/commits/{commit}/{path}"
+    listed = _in_short_pages(f"{github.api_url}{asked}", field, items, linked=linked)
+    github.on("GET", asked, listed, forever=True)
+    checks = forge.checks(commit, 1)
+    assert len([check for check in checks if check.name == "c"]) == 71
+    assert any(check.state is CiState.FAIL for check in checks) is (ending == "failure")
+
+
+def test_s226_a_ready_pull_request_on_a_page_after_a_short_one_is_found(github: GitHub) -> None:
+    forge, seen = _ours_on_github(github), list[dict[str, Any]]()
+    github.push(BRANCH)
+    forge.open(Proposal(BRANCH, "main", "Change", "", draft=True))
+
+    def look(answer: Answer) -> Answer:
+        seen.extend(answer.body)
+        return answer
+
+    asked = "/repos/demo-owner/demo/pulls"
+    github.on("GET", asked, look)
+    assert forge.find_ready(BRANCH) is None  # the control: a draft
+    items = [*[{**seen[0], "state": "closed"}] * 60, {**seen[0], "draft": False}]
+    listed = _in_short_pages(f"{github.api_url}{asked}", "", items, linked=True)
+    github.on("GET", asked, listed, forever=True)
+    assert forge.find_ready(BRANCH) is not None
+
+
+def test_s226_empty_pages_that_name_a_next_one_are_given_up(github: GitHub) -> None:
+    forge, before = _ours_on_github(github), len(github.requests)
+    github.on("GET", ".*", _endless(f"{github.api_url}/repos/demo-owner/demo/pulls", None), forever=True)
+    with pytest.raises(SandboxError, match="The forge lists more than"):
+        forge.find(BRANCH)
+    assert len(github.requests) - before == MAX_PAGES
+
+
+def _ours_on_github(github: GitHub) -> Forge:
+    credential = make_credential(host="127.0.0.1", secret=github.token)
+    return GitHubForge(Project("127.0.0.1", "demo-owner/demo", github.api_url, github.url, credential))
 
 
 def test_s212_a_list_without_an_end_is_given_up(side: Side, endless: Callable[[Answer], Answer]) -> None:

@@ -15,15 +15,20 @@ from typing import Any, cast
 import fsspec
 import pytest
 
-from sandbox.models import CheckRun, Verdict
+from sandbox.errors import ErrorCode
+from sandbox.models import CheckRun, Report, Verdict
 from sandbox.models.receipts import Receipt
 from sandbox.receipts.statement import describe_check, write_statement
+from sandbox.receipts.verification import Expectation, verify_receipt
 from sandbox.store.verdicts import Binding, forget_verdict, save_verdict
 from sandbox.workbench.checks import clean_rooms
 from sandbox.workbench.checks.shared_cache import ENTRY, SharedCache, open_shared_cache
+from sandbox.workbench.checks.signed_receipts import describe_run
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import build_services
+from tests.unit.conftest import refused
 from tests.unit.receipt_samples import (
+    SIGNED_AT,
     Signer,
     made_binding,
     made_receipt,
@@ -173,3 +178,76 @@ def test_s113_only_passed_verdicts_are_shared(tmp_path: Path, run: CheckRun) -> 
     shared = Shared(tmp_path, str(tmp_path / "shared"))
     shared.cache.add(ASKED, run)
     assert not (tmp_path / "shared").exists()
+
+
+def test_s223_a_receipt_of_a_shared_verdict_says_what_its_entry_says_and_who_signed_that(tmp_path: Path) -> None:
+    """Control: the entry is used, and a run of this home names no such key."""
+    shared = Shared(tmp_path, str(tmp_path / "shared"))
+    report = Report(tests=7, failures=0, errors=0, skipped=0, failed=())
+    run = made_run("test", missing_packages=("left out: ms",), report=report)
+    shared.put(entry(OURS, ASKED, run))
+    found = shared.cache.find(ASKED)
+    assert found is not None
+    assert found.missing_packages, "what passed without packages says so, also from elsewhere"
+    said = describe_run(shared.cache.services, found)
+    expected = describe_check(ASKED, run)
+    assert said == expected.model_copy(update={"shared_by": OURS.trusted.keyid})
+    assert (said.tests, said.packages_missing, expected.shared_by) == (7, True, "")
+
+
+def replaced(run_id: str) -> bytes:
+    return entry(OURS, ASKED, RUN.model_copy(update={"run_id": run_id}))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (entry(THEIRS, ASKED), "wrong_key"),
+        (entry(OURS, OTHER), "wrong_checks"),
+        (replaced("run-other"), "inconsistent"),
+        (replaced(RUN.run_id), None),
+    ],
+    ids=["another key", "another question", "another run", "control: the same"],
+)
+def test_s223_an_entry_that_was_exchanged_since_gives_no_receipt(
+    tmp_path: Path, content: bytes, reason: str | None
+) -> None:
+    shared = Shared(tmp_path, str(tmp_path / "shared"))
+    shared.put(entry(OURS, ASKED))
+    found = shared.cache.find(ASKED)
+    assert found is not None, "void"
+    shared.put(content)
+    if reason is None:
+        assert describe_run(shared.cache.services, found).run_id == RUN.run_id
+        return
+    with refused(ErrorCode.RECEIPT_REFUSED) as caught:
+        describe_run(shared.cache.services, found)
+    assert caught.value.reason == reason
+
+
+def test_s223_an_entry_that_is_gone_gives_no_receipt(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, str(tmp_path / "shared"))
+    shared.put(entry(OURS, ASKED))
+    found = shared.cache.find(ASKED)
+    assert found is not None, "void"
+    (tmp_path / "shared" / f"{ASKED.key}.json").unlink()
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        describe_run(shared.cache.services, found)
+    assert "--no-cache" in caught.value.hint
+
+
+def test_s223_a_revoked_key_ends_receipts_of_other_keys_that_rest_on_its_entries() -> None:
+    check = describe_check(ASKED, RUN).model_copy(update={"shared_by": THEIRS.trusted.keyid})
+    content = signed(OURS, made_receipt(checks=(check,)))
+    assert verify_receipt(content, (OURS.trusted, THEIRS.trusted), Expectation()).passed, "void"
+    revoked = THEIRS.trusted.model_copy(update={"revoked_at": SIGNED_AT})
+    with refused(ErrorCode.RECEIPT_REFUSED) as caught:
+        verify_receipt(content, (OURS.trusted, revoked), Expectation())
+    assert caught.value.reason == "revoked_key"
+
+
+def test_a_key_that_cannot_sign_is_refused_before_a_check_runs(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, str(tmp_path / "shared"))
+    (tmp_path / "private.pem").write_text("none")
+    with refused(ErrorCode.INVALID_INPUT):
+        open_shared_cache(shared.cache.services)

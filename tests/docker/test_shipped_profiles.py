@@ -391,16 +391,16 @@ def test_a_lua_module_in_c_that_is_not_built_does_not_pass_with_that_of_the_imag
     assert (run.verdict, "There is a module in C (./lpeg.c)" in run.stderr_tail) == (Verdict.FAILED, True)
 
 
-def test_cmake_tests_that_do_not_compile_are_left_out_with_a_warning(tmp_path: Path) -> None:
+def test_cmake_tests_that_do_not_compile_do_not_pass(tmp_path: Path) -> None:
     project = PROJECTS["cmake-tests-off"]
     source = make_repository(tmp_path / "source")
     commit(source, {**project.files, "t.cpp": "#error no\n"}, "main")
     with Workbench(tmp_path / "home", environ=os.environ, allow_file=True) as workbench:
         build, test = run_branch(workbench, source, "main").runs
-    assert (build.verdict, test.verdict) == (Verdict.PASSED, Verdict.PASSED)
+    assert (build.verdict, test.verdict) == (Verdict.PASSED, Verdict.FAILED)
     assert "Without CALC_BUILD_TESTS: the build with tests failed" in build.stderr_tail
-    assert test.report is not None
-    assert test.report.tests == 0
+    assert test.cause is not None
+    assert test.cause.kind is CauseKind.CODE
 
 
 @pytest.mark.parametrize(("files", "sentence"), LACKING.values(), ids=LACKING)

@@ -148,7 +148,7 @@ def test_a_variable_that_is_nearly_ours_is_refused(tmp_path: Path, variable: str
 def test_an_unknown_key_is_called_one(tmp_path: Path) -> None:
     with refused(ErrorCode.INVALID_INPUT) as caught:
         load_settings(config(tmp_path, "[remotes]\nallow_fil = true"), {})
-    assert caught.value.brief.endswith("there is no such key")
+    assert caught.value.brief.endswith("there is no such key; did you mean allow_file?")
 
 
 @pytest.mark.parametrize(
@@ -362,3 +362,21 @@ def test_limits_with_which_a_check_of_an_earlier_version_ran_are_no_error(tmp_pa
     limits = "{ disk_bytes = 500000, open_files = 12, tmp_bytes = 1 }"
     found = load_settings(config(tmp_path, f"[repositories.r.checks.test]\nlimits = {limits}\n"), {})
     assert found.repositories["r"].checks["test"].limits["disk_bytes"] == 500_000
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "meant"),
+    [
+        ("[gate]\nrequier = 'off'\n", {}, "require"),
+        ("[gat]\nrequire = 'off'\n", {}, "gate"),
+        ("", {"SANDBOX_GATE_REQUIER": "off"}, "require"),
+        ("", {"SANDBOX_CACHE_URLL": "x"}, "url"),
+    ],
+    ids=["key", "table", "variable", "another variable"],
+)
+def test_an_unknown_key_is_answered_with_the_one_that_was_meant(
+    tmp_path: Path, text: str, environ: dict[str, str], meant: str
+) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(config(tmp_path, text), environ)
+    assert f"there is no such key; did you mean {meant}?" in caught.value.brief

@@ -12,7 +12,7 @@ from sandbox.cli.reports.junit import write_junit
 from sandbox.cli.reports.markdown import write_markdown
 from sandbox.cli.reports.report_data import ReportData
 from sandbox.cli.reports.sarif import write_code_quality, write_sarif
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.workbench import Workbench
 
 
@@ -55,18 +55,38 @@ def parse_reports(values: Sequence[str]) -> list[tuple[str, Path]]:
     return found
 
 
+def require_signing_key(workbench: Workbench, wanted: Sequence[tuple[str, Path]]) -> None:
+    """Refuse a key that could not sign the receipt, before any check runs. Raises: `invalid_input`, `conflict`."""
+    if any(kind == "receipt" for kind, _ in wanted):
+        workbench.require_signing_key()
+
+
 def write_reports(workbench: Workbench, data: ReportData, wanted: Sequence[tuple[str, Path]]) -> None:
-    """Write each report; of no verdict there is no receipt. Raises: `invalid_input` for a file that cannot be written;
-    as `export_receipt`.
+    """Write each report; of no verdict there is no receipt. One that fails keeps no other from being written.
+
+    Raises, at the end, the error of the first that failed: `invalid_input` for a file that cannot be written; as
+    `export_receipt`.
     """
+    failed = list[SandboxError]()
     for kind, path in wanted:
         if kind == "receipt" and data.summary.nothing_changed:
             note(f"{path} is not written: no check ran, so there is no verdict to sign")
             continue
-        text = workbench.export_receipt(data.summary).envelope + "\n" if kind == "receipt" else _WRITERS[kind](data)
         try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise SandboxError(
-                ErrorCode.INVALID_INPUT, f"The report {path} cannot be written", details=error.strerror or ""
-            ) from error
+            _write_report(workbench, data, kind, path)
+        except SandboxError as error:
+            failed.append(error)
+    for other in failed[1:]:
+        note(f"note: another report failed: {describe_briefly(other)}")
+    if failed:
+        raise failed[0]
+
+
+def _write_report(workbench: Workbench, data: ReportData, kind: str, path: Path) -> None:
+    text = workbench.export_receipt(data.summary).envelope + "\n" if kind == "receipt" else _WRITERS[kind](data)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT, f"The report {path} cannot be written", details=error.strerror or ""
+        ) from error

@@ -20,7 +20,7 @@ from sandbox.git.trees.tree_format import (
     hash_object,
     normalize_mode,
 )
-from sandbox.policy.paths import show_path
+from sandbox.policy.paths import LISTED_PATH_HINT, show_path
 
 if TYPE_CHECKING:
     from sandbox.git.trees.spilled_contents import SpilledContent, SpilledContents
@@ -185,7 +185,7 @@ def _not_a_folder_error(path: bytes, node: Node) -> SandboxError:
     kinds = {LINK: "a link", SUBMODULE: "a submodule"}
     what = kinds.get(normalize_mode(node.mode), "a file")
     code = ErrorCode.UNSAFE_PATH if normalize_mode(node.mode) == LINK else ErrorCode.INVALID_INPUT
-    return SandboxError(code, f"'{show_path(path)[:200]}' is {what}, not a directory")
+    return SandboxError(code, f"'{show_path(path)[:200]}' is {what}, not a directory", hint=LISTED_PATH_HINT)
 
 
 def walk_below(store: DirectorySource, folder: Node, prefix: bytes, budget: EntryBudget) -> list[FoundEntry]:

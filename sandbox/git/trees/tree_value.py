@@ -46,7 +46,15 @@ from sandbox.git.trees.tree_format import (
 )
 from sandbox.git.trees.tree_store import Fetch, TreeStore
 from sandbox.policy.globs import PatternSet, parse_pattern
-from sandbox.policy.paths import fold_name, link_error, parse_repo_path, path_bytes, refused_path_error, show_path
+from sandbox.policy.paths import (
+    LISTED_PATH_HINT,
+    fold_name,
+    link_error,
+    parse_repo_path,
+    path_bytes,
+    refused_path_error,
+    show_path,
+)
 
 PRISTINE = "pristine"
 """The snapshot of a value with the content of its base."""
@@ -54,6 +62,8 @@ PRISTINE = "pristine"
 WRITE_BYTES = READ_BYTES
 """The largest file that can be written. Reached: `quota_exceeded`."""
 
+_GLOB_HINT = "Write patterns as in .gitignore: '*.py', 'src/**/*.c'."
+_SNAPSHOT_HINT = f"Use `{PRISTINE}`, or what `snapshot` returned."
 _READ_AT_ONCE = 1024**2
 """A larger file is streamed, by a git process of its own."""
 
@@ -185,7 +195,7 @@ class TreeValue:
         """Paths of files that match a pattern of gitignore(5). Raises: `invalid_input`."""
         parsed = parse_pattern(pattern)
         if parsed is None or parsed.is_negated or any(glob.cannot_match for glob in parsed.globs):
-            raise SandboxError(ErrorCode.INVALID_INPUT, "This is not a pattern that can match a path")
+            raise SandboxError(ErrorCode.INVALID_INPUT, "This is not a pattern that can match a path", hint=_GLOB_HINT)
         patterns = PatternSet([parsed])
         files = (entry.path for entry in self.walk(sizes=False, most=most) if entry.mode != DIRECTORY)
         return [path for path in files if patterns.covers(path.split("/"))]
@@ -215,7 +225,11 @@ class TreeValue:
         """Create or replace a link. Its target is data, and is not followed. Raises: as `write`."""
         names = _split(path)
         if not target or b"\0" in target or len(target) > 4095:
-            raise SandboxError(ErrorCode.INVALID_INPUT, "The target of a link has 1 to 4095 bytes and no NUL")
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                "The target of a link has 1 to 4095 bytes and no NUL",
+                hint="Give the target as bytes, such as b'folder/file'.",
+            )
         if fold_name(names[-1]) in _NO_LINKS:
             raise refused_path_error(path, "control", "git refuses this name as a link")
         before = find_node(self.store, self.root, names)
@@ -229,7 +243,9 @@ class TreeValue:
         Raises: `not_found`, `invalid_input` for the root or a directory without `recursive`.
         """
         if not path:
-            raise SandboxError(ErrorCode.INVALID_INPUT, "The root cannot be removed")
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT, "The root cannot be removed", hint="Name a file or directory below it."
+            )
         if is_folder(self._require(path)) and not recursive:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT, f"'{path[:200]}' is a directory", hint="Ask to remove it recursively."
@@ -242,7 +258,9 @@ class TreeValue:
             return replace(self, root=self.base, pending_bytes=0)
         known = is_object_id(snapshot) and len(snapshot) == 2 * self.store.oid_bytes
         if not known or not self.store.has_tree(snapshot):
-            raise SandboxError(ErrorCode.NOT_FOUND, "There is no such snapshot", details=ascii(snapshot[:80]))
+            raise SandboxError(
+                ErrorCode.NOT_FOUND, "There is no such snapshot", details=ascii(snapshot[:80]), hint=_SNAPSHOT_HINT
+            )
         return replace(self, root=Item(DIRECTORY, bytes.fromhex(snapshot)), pending_bytes=0)
 
     def checkout(self, ref: str, *, default_branch: str = "main", discard: bool = False) -> TreeValue:
@@ -288,7 +306,9 @@ class TreeValue:
         Raises: `nothing_to_commit`; `conflict` if the ref is elsewhere: then it was not moved; as `snapshot`.
         """
         if self.is_pristine:
-            raise SandboxError(ErrorCode.NOTHING_TO_COMMIT, "The content is that of the base")
+            raise SandboxError(
+                ErrorCode.NOTHING_TO_COMMIT, "The content is that of the base", hint="Write a file first."
+            )
         if ref is not None:
             _require_full_ref(ref)
         content = _format_commit(self.tree, self.base_commit, message, identity)
@@ -323,16 +343,24 @@ class TreeValue:
     def _require(self, path: str) -> Node:
         node = self._find(path)
         if node is None:
-            raise SandboxError(ErrorCode.NOT_FOUND, f"There is no '{path[:200]}'", reason="no_such_file")
+            raise SandboxError(
+                ErrorCode.NOT_FOUND, f"There is no '{path[:200]}'", hint=LISTED_PATH_HINT, reason="no_such_file"
+            )
         return node
 
     def _require_folder(self, path: str) -> Node:
         node = self._require(path)
         if not is_folder(node):
-            raise SandboxError(ErrorCode.NOT_FOUND, f"There is no directory '{path[:200]}'", reason="no_such_file")
+            raise SandboxError(
+                ErrorCode.NOT_FOUND,
+                f"There is no directory '{path[:200]}'",
+                hint=LISTED_PATH_HINT,
+                reason="no_such_file",
+            )
         return node
 
     def _require_file(self, path: str) -> Node:
+        _split(path)  # the root is no file: an empty path is refused, as in other workspaces
         node = self._require(path)
         kind = normalize_mode(node.mode)
         if kind == LINK:
@@ -384,7 +412,7 @@ def _wrong_kind_error(path: str, node: Node) -> SandboxError:
     if kind == LINK:
         return refused_path_error(path, "link", "it is a link, which is not followed")
     what = {DIRECTORY: "a directory", SUBMODULE: "a submodule"}.get(kind, "a file")
-    return SandboxError(ErrorCode.INVALID_INPUT, f"'{path[:200]}' is {what}")
+    return SandboxError(ErrorCode.INVALID_INPUT, f"'{path[:200]}' is {what}", hint="Use the path of a file, as listed.")
 
 
 def _require_full_ref(name: str) -> None:

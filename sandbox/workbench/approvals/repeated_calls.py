@@ -1,7 +1,7 @@
 """A call that a person approved, that was carried out, and that comes again because its answer was lost.
 
 Theory. An approval for one call is used up by it, so the same call would be a question again. Its answer is found
-instead, from what the remote or the forge says now: such a look changes nothing, so the used approval allows no second
+instead, from what the remote or the forge says now: such a look has no effect, so the used approval allows no second
 effect. If what the call did is no longer so, a person is asked (docs/adr/0194).
 """
 

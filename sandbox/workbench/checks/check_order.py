@@ -18,6 +18,8 @@ from sandbox.workbench.controller.guest_memory import count_host_bytes
 if TYPE_CHECKING:
     from sandbox.policy.container import ContainerPolicy
 
+_MOST_SHOWN = 20  # ids of checks in a hint
+
 
 def order_checks(
     profile: Profile,
@@ -41,7 +43,8 @@ def order_checks(
         raise SandboxError(ErrorCode.NOT_FOUND, brief, details=error.details, hint=error.hint)
     for name in check_ids:
         if name not in known:
-            hint = f"The checks are defined by the profile '{profile.full_name}'; `sandbox check list TASK` shows them."
+            shown = ", ".join([*known[:_MOST_SHOWN], *(["..."] if len(known) > _MOST_SHOWN else [])])
+            hint = f"The checks are those of the profile '{profile.full_name}': {shown}."
             hint += " Arguments for a part of a check stand after `--`." if len(check_ids) > 1 else ""
             raise not_found_error("check", name, known, hint, in_order=True)
     if not check_ids:

@@ -44,7 +44,7 @@ def _find_newest_runs(home: Home, repo_id: str) -> dict[str, dict[str, CheckRun]
 
 
 def _rank(run: CheckRun) -> tuple[bool, datetime]:
-    """What was stopped says nothing of the tree, so it replaces no verdict."""
+    """A stopped run is no verdict on the tree, so it replaces none."""
     return run.verdict is not Verdict.KILLED, run.started_at
 
 

@@ -118,7 +118,7 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
     repeats = dict[str, Sequence[CheckSide]]()
     for pair in pairs:
         if any(one.found.reasons for one in compared.values()):
-            break  # whether the other tree failed by chance decides nothing any more
+            break  # whether the other tree failed by chance does not matter any more
         confirmation = repetition.confirm_failures(services, base, pair, labelled, options)
         repeats[pair.check_id] = (pair.before, *confirmation.again)
         if confirmation.unconfirmed:

@@ -49,10 +49,11 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
     layer_builds = LazyModule("sandbox.workbench.checks.layer_builds")
     manifests = LazyModule("sandbox.workbench.checks.manifests")
 
-VERSION = 5
+VERSION = 6
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
-_ELSEWHERE = frozenset({RefusalReason.URL, RefusalReason.VERSION_CONTROL})
+_ELSEWHERE = frozenset({RefusalReason.URL, RefusalReason.VERSION_CONTROL, RefusalReason.OPTION})
+_NO_PACKAGE = lazy_pattern(r"-(?!e\b|-editable\b)")  # `--index-url` and the like in a requirements file
 _NAMED = (RefusalReason.ABSENT, RefusalReason.UNFIT, RefusalReason.ANOTHER_VERSION)
 _NAME = lazy_pattern(r"[^\s<>=!~;\[]*")
 _NOT_FETCHED = "the packages that the project asks for"
@@ -348,7 +349,7 @@ def _add_layers(
             for entry in store.list_refused(request):  # several lists may have one package
                 if entry.reason in others:
                     others[entry.reason].append(entry.text)
-                elif entry.reason in _ELSEWHERE:
+                elif entry.reason in _ELSEWHERE and not _NO_PACKAGE.match(entry.text):
                     name = _NAME.match(entry.text)
                     from_elsewhere.setdefault(name[0] if name else "", f"{entry.text} ({entry.reason.value})")
     return replace(

@@ -31,6 +31,7 @@ from sandbox.store.records import find_repository, find_task
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.collected_artifacts import list_artifacts
 from sandbox.workbench.checks.gate import TreeGate, describe_verification
+from sandbox.workbench.checks.shared_cache import describe_shared_run
 from sandbox.workbench.checks.verify import run_url
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
@@ -95,7 +96,7 @@ class ReceiptSubject:
 
 def describe_run(services: Services, run: CheckRun) -> ReceiptCheck:
     """What a receipt says about a run. Raises: `invalid_input` for a run in a task's own files; `not_found` if what it
-    was bound to is not kept.
+    was bound to is not kept; for a verdict of the shared cache as `describe_shared_run`.
     """
     if not run.clean_room:
         raise SandboxError(
@@ -103,6 +104,8 @@ def describe_run(services: Services, run: CheckRun) -> ReceiptCheck:
             f"{run.run_id} ran in the files of a task: only a clean room gives receipts",
             hint="Commit, then `sandbox verify TASK`.",
         )
+    if run.shared_key:
+        return describe_shared_run(services, run)
     binding = find_binding(services.home, run)
     if binding is None:
         raise SandboxError(
@@ -189,7 +192,7 @@ def _require_on_remote(services: Services, repository: str, commit: str) -> None
 
 
 def _find_tree(services: Services, receipt: Receipt, repository: str, ref: str | None) -> str:
-    wanted = ref or receipt.commit
+    wanted = receipt.commit if ref is None else ref
     if wanted is None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT, "The receipt names no commit", hint="Name a branch, tag or commit with --ref."
@@ -208,8 +211,8 @@ def replay(services: Services, content: bytes, question: ReceiptQuestion, watch:
 
     Raises: `receipt_refused`; `invalid_input` if no repository is known; as `run_url`.
     """
-    receipt = verify(services, content, question.model_copy(update={"repository": None}))
-    repository = question.repository or receipt.source
+    receipt = verify(services, content, question.model_copy(update={"repository": None, "ref": None}))
+    repository = receipt.source if question.repository is None else question.repository
     if not repository or (receipt.commit is None and question.ref is None):
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
@@ -218,8 +221,8 @@ def replay(services: Services, content: bytes, question: ReceiptQuestion, watch:
         )
     require_subject(receipt, Expectation(_find_tree(services, receipt, repository, question.ref)))
     options = VerifyOptions(cache=False, keep_going=True, runtime=services.runtime)
-    ids = [check.id for check in receipt.checks]
-    summary = run_url(services, (repository, question.ref or receipt.commit or "HEAD"), ids, None, watch, options)
+    ids, ref = [check.id for check in receipt.checks], receipt.commit if question.ref is None else question.ref
+    summary = run_url(services, (repository, ref or "HEAD"), ids, None, watch, options)
     again = {run.check_id: describe_run(services, run) for run in summary.runs}
     checks = tuple(_compare(before, again.get(before.id)) for before in receipt.checks)
     other = _find_other_artifacts(services, receipt, summary)

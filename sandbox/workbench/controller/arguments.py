@@ -1,5 +1,8 @@
 """Check the argument types of the public API: a wrong type is `invalid_input`, not a failure deeper in the code.
 
+An empty text for an argument or a field of a question that may be None is refused as well: it selects nothing, and
+code that asks `if value` would take it for None, and do more than it was asked to.
+
 Only the text of the annotations is read, so no module is imported for this. Annotations that this module does not
 know (type aliases, containers of models) are not checked. The same wrapper turns a full disk, which any operation can
 meet, into an error with a code.
@@ -30,6 +33,10 @@ _SIMPLE: dict[str, type | tuple[type, ...]] = {
     "int": int,
     "str": str,
 }
+_CHOSEN = "str | None"
+_TEXTS = {"prompt"}
+_QUESTIONS = ("Options", "Query", "Question", "Request")
+"""How the names of the models end that say what a caller asks for."""
 _PLAIN_TYPE_NAMES = {"Sequence[str]": "a sequence of str"}
 
 
@@ -51,6 +58,8 @@ def _wrap_method(method: FunctionType) -> Callable[..., Any]:
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
             if name in expected and not _matches(value, expected[name]):
                 raise _type_error(method.__name__, name, expected[name], value)
+            if empty := _find_empty(name, value, expected.get(name, "")):
+                raise _empty_error(method.__name__, empty)
         try:
             return method(*args, **kwargs)
         except OSError as error:
@@ -74,6 +83,23 @@ def _matches_container(value: Any, annotation: str) -> bool:
     if annotation.startswith("Mapping["):
         return isinstance(value, Mapping)
     return not annotation.startswith("Callable[") or callable(value)
+
+
+def _find_empty(name: str, value: Any, annotation: str) -> str:
+    """The name of the argument, or of the field of it, that is an empty text and may be None; else an empty text."""
+    if annotation == _CHOSEN:
+        return name if value == "" and name not in _TEXTS else ""
+    kind = type(value)
+    if not kind.__name__.endswith(_QUESTIONS):
+        return ""
+    fields = (field for field, text in vars(kind).get("__annotations__", {}).items() if text == _CHOSEN)
+    return next((f"{name}.{field}" for field in fields if getattr(value, field) == ""), "")
+
+
+def _empty_error(method: str, name: str) -> SandboxError:
+    return SandboxError(
+        ErrorCode.INVALID_INPUT, f"{method}: '{name}' is empty", hint="Leave it out, or give None, for its default."
+    )
 
 
 def _is_a(value: Any, kind: str) -> bool:

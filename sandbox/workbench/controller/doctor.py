@@ -7,10 +7,11 @@ from collections.abc import Callable
 from sandbox import capabilities, images
 from sandbox.engine.guest_group import GuestGroup
 from sandbox.engine.protocol import ContainerEngine
-from sandbox.errors import SandboxError
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import process, user_config
 from sandbox.models import ImageInfo, Probe, ProbeLevel
 from sandbox.policy.container import ContainerPolicy
+from sandbox.workbench.controller.configured_files import probe_configured_files
 from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.home_visibility import process_probes, visibility_probes
 from sandbox.workbench.controller.policies_in_force import Policies
@@ -19,10 +20,12 @@ from sandbox.workbench.controller.registry_probes import probe_registries
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.walls import find_wall_facts, wall_probes
 
+_OF_THE_ENGINE = {ErrorCode.ENGINE_UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.NETWORK_ERROR}
+
 
 def doctor(services: Services) -> tuple[Probe, ...]:
     """All lines of the report, in reading order. Never raises."""
-    engine, found = _connect_and_list_images(services)
+    engine, found, state = _connect_and_list_images(services)
     git = services.settings.git.executable
     probes = capabilities.probe_host(
         engine,
@@ -34,12 +37,14 @@ def doctor(services: Services) -> tuple[Probe, ...]:
     )
     return (
         *probes,
+        *state,
         *process_probes(engine),
         *visibility_probes(services, engine),
         capabilities.guest_memory_probe(_find_group(services)),
         *wall_probes(find_wall_facts(services.settings, services.policies)),
         *capabilities.profile_probes(services.policies.profiles.values()),
         *_policy_problem_probes(services.policies),
+        *probe_configured_files(services),
         *probe_registries(services),
         capabilities.safe_directory_probe(user_config.trusts_every_directory(services.environ, git)),
     )
@@ -78,11 +83,21 @@ def _policy_problem_probes(policies: Policies) -> tuple[Probe, ...]:
     return tuple(found)
 
 
-def _connect_and_list_images(services: Services) -> tuple[ContainerEngine | SandboxError, tuple[ImageInfo, ...]]:
+def _connect_and_list_images(
+    services: Services,
+) -> tuple[ContainerEngine | SandboxError, tuple[ImageInfo, ...], tuple[Probe, ...]]:
+    """The engine, the images, and a line if the home's own state cannot be read: that is no fault of the engine."""
     try:
-        return services.engine, _list_recipe_images(services)
+        engine = services.engine
     except SandboxError as error:
-        return error, ()
+        return error, (), ()
+    try:
+        return engine, _list_recipe_images(services), ()
+    except SandboxError as error:
+        if error.code in _OF_THE_ENGINE:
+            return error, (), ()
+        value = f"{error.brief}\n{error.details}"
+        return engine, (), (Probe(name="home state", level=ProbeLevel.FAIL, value=value, hint=error.hint),)
 
 
 def list_images(services: Services) -> tuple[ImageInfo, ...]:

@@ -19,7 +19,7 @@ def export_images(
 
 
 def import_images(
-    services: Services, path: Path, progress: Callable[[str], None] | None, *, expected: str, replace: bool
+    services: Services, path: Path, progress: Callable[[str], None] | None, *, expected: str | None, replace: bool
 ) -> ImageArchive:
     """Import an archive. Raises: as `sandbox.images.imports`, `quota_exceeded`."""
     with services.disk.admit_image_build():

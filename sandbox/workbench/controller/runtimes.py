@@ -11,7 +11,8 @@ def choose_runtime(services: Services, profile: str = "") -> str:
     `engine_unavailable` for one that the engine does not have, and for an engine with other users.
     """
     override = services.settings.profiles.get(profile)
-    name = services.runtime or (override.runtime if override else "") or services.settings.container.runtime
+    configured = (override.runtime if override else "") or services.settings.container.runtime
+    name = configured if services.runtime is None else services.runtime
     allowed = services.policies.container.container.runtimes
     if name not in allowed:
         raise SandboxError(

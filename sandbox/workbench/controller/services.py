@@ -178,7 +178,7 @@ class Services:
 
     def with_runtime(self, runtime: str | None) -> Services:
         """The same controller for one call with this runtime. Raises: `engine_unavailable`."""
-        if not runtime:
+        if runtime is None:
             return self
         self.engine  # noqa: B018 - connect now, so that the error comes before the call does anything
         return replace(self, runtime=runtime, shared_from=self.shared_from or self)

@@ -193,7 +193,7 @@ class _PullRequestOpener:
 
 def find_open_request(services: Services, task: Task, *, draft: bool) -> PullRequest | None:
     """The task's pull request, if it is open with the task's last commit on the task's base now, and no draft where
-    `draft` is false. The forge is asked, and nothing is changed there. None otherwise.
+    `draft` is false. The forge is only asked. None otherwise.
 
     Raises: `forge_unsupported`, `auth_failed`, and as a forge.
     """

@@ -101,7 +101,7 @@ def _find_orphans(home: Home, policies: Policies, repo_id: str, git: Git, tips: 
 
 
 def _judge_branch(home: Home, policies: Policies, git: Git, repo_id: str, branch: tuple[str, str]) -> Iterator[Finding]:
-    """A branch whose task has no record. A short name is left alone unless it can belong to one task only."""
+    """A branch of a task without a record. A short name is left alone unless it can belong to one task only."""
     owner = read_owner(branch[0])
     if owner is None:
         return

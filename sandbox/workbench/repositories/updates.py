@@ -5,27 +5,58 @@ No question for an agent: the remote is known, and only reads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import read_last_fetch_time, resolve_commit
-from sandbox.git.refs import resolve_ref
+from sandbox.git.objects import is_ancestor
+from sandbox.git.process import Git
+from sandbox.git.transport import TASK_BRANCHES
 from sandbox.models import Repository, RepositoryUpdate
 from sandbox.store.home import Home
 from sandbox.store.records import find_repository, list_repositories
 from sandbox.text import format_utc
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.clone import update_cache
+from sandbox.workbench.repositories.clone import UpdatedRepository, update_cache
+
+_MOST_COMPARED = 200
+"""Branches that changed and are compared, each by a process of git."""
 
 
 def update_repository(services: Services, repo_id: str) -> RepositoryUpdate:
     """Fetch what is new; one request if all is known. Raises: `not_found`; as `update_cache`."""
     repository, git = services.repositories.open(repo_id)
-    before = resolve_ref(git, f"refs/remotes/origin/{repository.default_branch}")
-    updated = update_cache(services, repository.remote_url, only_if_changed=True)
-    branch = updated.repository.default_branch
-    after = resolve_commit(updated.git, "HEAD", branch)
-    return RepositoryUpdate(repo_id=repo_id, default_branch=branch, before=before, after=after)
+    before = _list_branches(git)
+    updated = _update(services, repository)
+    default = updated.repository.default_branch
+    return RepositoryUpdate(
+        repo_id=repo_id,
+        default_branch=default,
+        before=before.get(repository.default_branch),
+        after=resolve_commit(updated.git, "HEAD", default),
+        default_before=repository.default_branch if repository.default_branch != default else None,
+        rewritten=_find_rewritten(updated.git, before),
+    )
+
+
+def _update(services: Services, repository: Repository) -> UpdatedRepository:
+    return update_cache(services, repository.remote_url, only_if_changed=True)
+
+
+def _list_branches(git: Git) -> dict[str, str]:
+    """The remote's branches and their commits, but for those of tasks."""
+    place = "refs/remotes/origin/"
+    listed = git.run("for-each-ref", "--format=%(objectname) %(refname)", place).decode(errors="replace")
+    rows = (line.partition(f" {place}") for line in listed.splitlines())
+    return {name: oid for oid, _, name in rows if not name.startswith(TASK_BRANCHES) and name != "HEAD"}
+
+
+def _find_rewritten(git: Git, before: Mapping[str, str]) -> tuple[str, ...]:
+    """The branches that do not have their commit of before any more."""
+    now = _list_branches(git)
+    moved = [name for name, oid in before.items() if now.get(name, oid) != oid][:_MOST_COMPARED]
+    return tuple(name for name in moved if not is_ancestor(git, before[name], now[name]))
 
 
 def update_all(services: Services) -> tuple[RepositoryUpdate, ...]:
@@ -45,7 +76,7 @@ def fetch_for_task(services: Services, repo_id: str, command: str) -> None:
     """Fetch what is new before a task begins or moves by `command`. A remote that this surface may not use is left as
     it is: a path of this host, for agents.
 
-    Raises: as `update_repository`; the hint says how old the last fetch is.
+    Raises: as `update_cache`; the hint says how old the last fetch is.
     """
     repository = find_repository(services.home, repo_id)
     try:
@@ -55,7 +86,7 @@ def fetch_for_task(services: Services, repo_id: str, command: str) -> None:
             return
         raise
     try:
-        update_repository(services, repo_id)
+        _update(services, repository)
     except SandboxError as error:
         fetched = find_fetch_time(services.home, repo_id)
         age = f", of {format_utc(fetched)}" if fetched else ""

@@ -59,7 +59,7 @@ def read_conflict_text(git: Git, merge: TreeMerge, conflict: TreeConflict) -> tu
     return None, _excerpt(git, merge, conflict, (oid, text))
 
 
-class _Part(NamedTuple):
+class _ConflictPiece(NamedTuple):
     """Lines between two markers, with them. `number`: of the first marker in the merged text, from 1."""
 
     number: int
@@ -89,7 +89,7 @@ def _excerpt(git: Git, merge: TreeMerge, conflict: TreeConflict, merged: tuple[s
     return "".join(shown)
 
 
-def _split_parts(text: str, labels: tuple[str, str]) -> Iterator[_Part]:
+def _split_parts(text: str, labels: tuple[str, str]) -> Iterator[_ConflictPiece]:
     """The conflicting lines. The markers name objects that were made for this merge: no file has them. Pure."""
     lines = enumerate(text.split("\n"), start=1)
     for number, line in lines:
@@ -97,7 +97,7 @@ def _split_parts(text: str, labels: tuple[str, str]) -> Iterator[_Part]:
             inner = [*takewhile(lambda at: not at[1].startswith(f">>>>>>> {labels[1]}"), lines)]
             body = "\n".join((line, *(one for _, one in inner)))
             end = "\r" if line.endswith("\r") else ""
-            yield _Part(number, f"{body}\n>>>>>>> {labels[1]}{end}\n")
+            yield _ConflictPiece(number, f"{body}\n>>>>>>> {labels[1]}{end}\n")
 
 
 def _find_line(number: int, changes: Sequence[tuple[int, ...]]) -> int:

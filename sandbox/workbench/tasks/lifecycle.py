@@ -32,7 +32,7 @@ from sandbox.workbench.tasks.approved_state import (
     join_state,
     require_approved_state,
 )
-from sandbox.workbench.tasks.branch_names import draw_task_id, name_branch, require_branch_words
+from sandbox.workbench.tasks.branch_names import ALL_BRANCHES, draw_task_id, name_branch, require_branch_words
 from sandbox.workbench.tasks.guest_cleanup import remove_guest, remove_orphans
 from sandbox.workbench.tasks.only_copies import WorkRef
 from sandbox.workbench.tasks.task_refs import delete_refs, find_branch, list_refs_without_work
@@ -60,6 +60,7 @@ from sandbox.workspaces.restore import RestoreSource, restore_tree
 
 if TYPE_CHECKING:
     from sandbox.git import cache_clones
+    from sandbox.git import log as git_log
     from sandbox.workbench.repositories import clone, commit_facts, known_rules, repository_settings
     from sandbox.workbench.repositories import lfs as lfs_files
     from sandbox.workbench.tasks import busy_task, killed_starts, spare_tasks, tree_tasks
@@ -70,6 +71,7 @@ else:  # loaded at first use (docs/adr/0080)
     spare_tasks = LazyModule("sandbox.workbench.tasks.spare_tasks")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
     cache_clones = LazyModule("sandbox.git.cache_clones")
+    git_log = LazyModule("sandbox.git.log")
     clone = LazyModule("sandbox.workbench.repositories.clone")
     commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
     known_rules = LazyModule("sandbox.workbench.repositories.known_rules")
@@ -159,8 +161,20 @@ def create_task(
     base_tree = clone.fetch_whole_tree(services, repository, git, base_commit)  # its facts need sizes of all files
     task_id = (origin.new_id if origin else "") or draw_task_id(services.home, git)
     draft = draft_task(services, repo_id, task_id, prompt, (commit, base_branch), options)
-    own: dict[str, object] = {"base_commit": base_commit, "forked_from": origin.task.id if origin else None}
+    own: dict[str, object] = {
+        "base_commit": base_commit,
+        "base_on_remote": _is_base_on_remote(git, base or "HEAD", commit, origin),
+        "forked_from": origin.task.id if origin else None,
+    }
     return start_task(services, git, draft.model_copy(update=own), base_tree, origin)
+
+
+def _is_base_on_remote(git: Git, base: str, commit: str, origin: ForkOrigin | None) -> bool:
+    if origin is None:
+        return is_on_remote(git, base, commit)
+    if origin.base == origin.task.base_commit:
+        return origin.task.base_on_remote
+    return git_log.is_published_except(git, origin.base, ALL_BRANCHES)
 
 
 def draft_task(
@@ -171,8 +185,9 @@ def draft_task(
     start: tuple[str, str],
     options: TaskOptions | None = None,
 ) -> Task:
-    """A new task, without files yet. `start`: its first commit, and the branch that a pull request of it
-    would go to. Raises: `invalid_input` for a kind of workspace, or words of a branch, that a task cannot have.
+    """A new task, without files yet. `start`: its first commit, of a branch or tag of the remote, and the branch that a
+    pull request of it would go to. Raises: `invalid_input` for a kind of workspace, or words of a branch, that a task
+    cannot have.
     """
     commit, base_branch = start
     options = options or TaskOptions()
@@ -184,6 +199,7 @@ def draft_task(
         base_branch=base_branch,
         branch=name_branch(task_id, prompt, options.branch),
         base_commit=commit,
+        base_on_remote=True,
         profile=options.profile,
         workspace_kind=kind,
         worktree_path=None if kind is WorkspaceKind.TREE else services.home.worktree(repo_id, task_id),
@@ -269,6 +285,20 @@ def find_start(services: Services, repository: Repository, git: Git, base: str) 
         return clone.fetch_request(services, repository, git, wanted), repository.default_branch
     branch = repository.default_branch if base == "HEAD" else base
     return cache_clones.resolve_commit(git, branch, repository.default_branch), branch
+
+
+def is_on_remote(git: Git, base: str, commit: str) -> bool:
+    """Whether a start that `base` names is a commit of a branch or tag of the remote. No for a pull request, and for
+    the branch of a task: their commits are on no other branch yet, so those of a task that starts there publish them.
+    """
+    if base == "HEAD":
+        return True
+    if base.startswith(ALL_BRANCHES.rstrip("*")) or clone.find_pull_request_ref(git, base):
+        return False
+    places = ("refs/remotes/origin/", "refs/tags/")
+    return any(refs.resolve_ref(git, f"{place}{base}") for place in places) or git_log.is_published_except(
+        git, commit, ALL_BRANCHES
+    )
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:

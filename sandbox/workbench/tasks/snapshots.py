@@ -84,7 +84,8 @@ def take_snapshot(services: Services, task_id: str, label: str = "", *, reads_al
 def _clean_label(label: str) -> str:
     text = " ".join("".join(c if c.isprintable() else " " for c in label).split())
     if len(text) > LABEL_LENGTH:
-        raise SandboxError(ErrorCode.INVALID_INPUT, f"A label must have at most {LABEL_LENGTH} characters")
+        brief = f"A label must have at most {LABEL_LENGTH} characters"
+        raise SandboxError(ErrorCode.INVALID_INPUT, brief, hint=f"Shorten it: it has {len(text)}.")
     return text
 
 

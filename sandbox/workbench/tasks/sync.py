@@ -47,13 +47,21 @@ from sandbox.workbench.repositories.lfs import find_large_files
 from sandbox.workbench.repositories.submodules import find_submodules
 from sandbox.workbench.tasks.branch_names import ALL_BRANCHES
 from sandbox.workbench.tasks.conflict_texts import MERGED_TEXTS, describe_hidden_texts, read_conflict_text
-from sandbox.workbench.tasks.lifecycle import TaskComparison, compare_task, find_start, lock_task, require_approved_tree
+from sandbox.workbench.tasks.lifecycle import (
+    TaskComparison,
+    compare_task,
+    find_start,
+    is_on_remote,
+    lock_task,
+    require_approved_tree,
+)
 from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.restore import RestoreSource, restore_tree
 
+_REWRITTEN = "The remote was rewritten: it dropped the task's base, and the task has none of its commits any more"
 _KINDS = {
     (True, True, True): ConflictKind.BOTH_MODIFIED,
     (False, True, True): ConflictKind.BOTH_ADDED,
@@ -67,10 +75,13 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class _Goal:
-    """The commit that a task moves to, and the branch that its pull request would go to."""
+    """The commit that a task moves to, and the branch that its pull request would go to. `is_on_remote`: as
+    `Task.base_on_remote`.
+    """
 
     commit: str
     base_branch: str
+    is_on_remote: bool
 
 
 def sync_task(
@@ -85,25 +96,61 @@ def sync_task(
 
     A goal that the task has already becomes its base if that is on no branch or tag of the remote but those of tasks.
     The task's own commits stay: a merge commit is made on top. Without own commits the branch moves, and uncommitted
-    changes are merged. With conflicts that have no resolution the task stays as it is.
-    Raises: `dirty_workspace` for uncommitted changes on top of own commits; `stale_hash` for a resolution of another
-    conflict; `conflict`, `not_found`, `invalid_input`, `unsafe_path`, `quota_exceeded`.
+    changes are merged, also where the remote was rewritten. With conflicts that have no resolution the task stays as it
+    is. Raises: `dirty_workspace` for uncommitted changes on top of own commits; `stale_hash` for a resolution of
+    another conflict; `conflict`, also for own commits on a base that the remote has dropped; `not_found`,
+    `invalid_input`, `unsafe_path`, `quota_exceeded`.
     """
     answers = _index_resolutions(resolutions)
     with lock_task(services, task_id) as locked:
         task = lay_out_files(services, locked)
         repository, git = services.repositories.open(task.repo_id)
         goal = _find_sync_goal(git, repository, task, onto)
-        base = find_merge_base(git, task.head_commit, goal.commit)
+        is_rewritten = _is_rewritten(git, task, goal)
+        if is_rewritten:
+            _require_nothing_to_replay(task, goal)
+        base = task.base_commit if is_rewritten else find_merge_base(git, task.head_commit, goal.commit)
         _require_usable(services, repository, git, task, goal)
         fetch_whole_tree(services, repository, git, base)
         with compare_task(services, task) as opened:
             require_approved_tree(services, opened, expected_tree)
-            if objects.is_ancestor(git, goal.commit, task.head_commit):
+            if not is_rewritten and objects.is_ancestor(git, goal.commit, task.head_commit):
                 if not is_published_except(git, task.base_commit, ALL_BRANCHES):
                     return _move_base(services, task, goal)
                 return SyncResult(**dict(build_status(opened)), state=SyncState.UP_TO_DATE, onto=goal.commit)
-            return _merge_and_move(services, opened, (base, goal), answers)
+            done = _merge_and_move(services, opened, (base, goal), answers)
+            return done.model_copy(update={"note": _join_notes(_REWRITTEN, done.note)}) if is_rewritten else done
+
+
+def _join_notes(*notes: str) -> str:
+    return ". ".join(filter(None, notes))
+
+
+def _is_rewritten(git: Git, task: Task, goal: _Goal) -> bool:
+    """Whether the remote had the task's base, and has it on no branch and no tag any more: a force push removed it, or
+    its branch was deleted. What is on the way to it must not be published again.
+    """
+    return (
+        task.base_on_remote
+        and not objects.is_ancestor(git, task.base_commit, goal.commit)
+        and not is_published_except(git, task.base_commit, ALL_BRANCHES)
+    )
+
+
+def _require_nothing_to_replay(task: Task, goal: _Goal) -> None:
+    """Own commits have the removed ones below them, and no commit is rewritten (docs/adr/0193). Raises: `conflict`."""
+    if task.head_commit == task.base_commit:
+        return
+    base = goal.base_branch
+    raise SandboxError(
+        ErrorCode.CONFLICT,
+        f"The remote was rewritten: it has {task.base_commit[:12]}, the base of {task.id}, on no branch any more",
+        details="A merge would publish again what was removed there: the task's commits are on top of it.",
+        hint=f"Start again, and bring the changes along: `sandbox diff {task.id}` shows them, `sandbox task create "
+        f"{task.repo_id} --base {base}` makes a task, and `sandbox file patch` applies them there.",
+        reason="upstream_rewritten",
+        data={"base_commit": task.base_commit, "onto": goal.commit},
+    )
 
 
 def _move_base(services: Services, task: Task, goal: _Goal) -> SyncResult:
@@ -122,7 +169,7 @@ def _merge_and_move(
     """`between`: the merge base, and the goal."""
     task, git = opened.task, opened.git
     base, goal = between
-    is_forward = objects.is_ancestor(git, task.head_commit, goal.commit)
+    is_forward = base == task.head_commit
     _require_mergeable(opened, is_forward=is_forward)
     previous = _keep_changes(services, opened)
     ours = previous.tree if previous else objects.tree_of(git, task.head_commit)
@@ -166,7 +213,8 @@ def checkout_task(
         task = lay_out_files(services, locked)
         repository, git = services.repositories.open(task.repo_id)
         _require_other_branch(task, ref)
-        goal = _Goal(*find_start(services, repository, git, ref))
+        commit, branch = find_start(services, repository, git, ref)
+        goal = _Goal(commit, branch, is_on_remote(git, ref, commit))
         if published:
             _require_published(git, ref, goal)
         _require_no_own_commits(git, task, goal)
@@ -193,18 +241,39 @@ def _find_sync_goal(git: Git, repository: Repository, task: Task, onto: str | No
     """
     name = onto or task.base_branch
     name = repository.default_branch if name == "HEAD" else name
+    if onto is None:
+        _require_base_branch(git, repository, task, name)
     commit = resolve_commit(git, name, repository.default_branch)
     _require_other_branch(task, name)
     if refs.resolve_ref(git, f"refs/remotes/origin/{name}") is not None:
-        return _Goal(commit, name)
+        return _Goal(commit, name, is_on_remote(git, name, commit))
     tip = refs.resolve_ref(git, f"refs/remotes/origin/{task.base_branch}")
     if tip is not None and objects.is_ancestor(git, commit, tip):
-        return _Goal(commit, task.base_branch)
+        return _Goal(commit, task.base_branch, is_on_remote(git, task.base_branch, commit))
     raise SandboxError(
         ErrorCode.INVALID_INPUT,
         f"'{name[:100]}' is not a branch, and not a commit of the task's base branch '{task.base_branch}'",
         hint="Name a branch to merge with: it becomes the task's base branch.",
     )
+
+
+def _require_base_branch(git: Git, repository: Repository, task: Task, name: str) -> None:
+    """A branch that was renamed or deleted on the remote: which one takes its place, the caller says. Tags and commits
+    are bases, too. Raises: `not_found`.
+    """
+    default = repository.default_branch
+    try:
+        resolve_commit(git, name, default)
+    except SandboxError as error:
+        if error.code is not ErrorCode.NOT_FOUND or default == name:
+            raise
+        raise SandboxError(
+            ErrorCode.NOT_FOUND,
+            f"The remote has no branch '{name[:100]}' any more, which is the base of {task.id}",
+            details=error.details,
+            hint=f"It was renamed or deleted. `sandbox task sync {task.id} --onto {default}` continues on the default "
+            "branch, or name another one.",
+        ) from error
 
 
 def _require_other_branch(task: Task, name: str) -> None:
@@ -388,6 +457,7 @@ def _describe_move(task: Task, goal: _Goal, head: str) -> dict[str, object]:
         "head_commit": head,
         "base_commit": goal.commit,
         "base_branch": goal.base_branch,
+        "base_on_remote": goal.is_on_remote,
     }
     if head != goal.commit:
         update["committed_at"] = datetime.now(UTC)

@@ -164,8 +164,12 @@ def test_missing_perl_modules_are_named_with_the_debian_packages_that_may_have_t
         ("meson.build:3:0: ERROR: Program 'valac' not found or not executable", "add valac to `packages`"),
         ("a.c:1:10: fatal error: 'lmdb.h' file not found", "Debian has it in liblmdb-dev"),
         ("a.c:1:10: fatal error: <ours/private.h>: No such file or directory", "add a Debian package that has it"),
-        ('  add_subdirectory given source "third_party/benchmark" which is not an', "--submodules"),
-        ('  add_subdirectory given source "/workspace/test/gtest-1.10.0" which is not', "--submodules"),
+        (
+            '  add_subdirectory given source "third_party/benchmark" which is not an',
+            "`sandbox repo set REPOSITORY --submodules`",
+        ),
+        ('  add_subdirectory given source "/workspace/test/gtest-1.10.0" which is not', "if .gitmodules names it"),
+        ("  CMake 3.28 or higher is required.  You are", "`sandbox repo set REPOSITORY --image build13`"),
     ],
 )
 def test_what_is_missing_is_named_with_the_package_of_debian_that_has_it(said: str, way: str) -> None:
@@ -196,6 +200,12 @@ def test_a_tool_that_says_it_stopped_is_named_where_no_symptom_is_known(said: st
     assert why(failed(1, out="Timeout:            0   \n")).sentence == EXIT_STATUS_ONLY
 
 
+@pytest.mark.parametrize("options", ["FOO_BUILD_TESTS", "-Dtests=true -Dunit-tests=enabled"])
+def test_tests_that_the_build_left_out_are_the_projects_own(options: str) -> None:
+    found = why(failed(1, err=f"Tests were left out: the build with {options} failed, see the output of build\n"))
+    assert (found.kind, "`build` left them out" in found.sentence) == (CODE, True)
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -206,6 +216,38 @@ def test_a_tool_that_says_it_stopped_is_named_where_no_symptom_is_known(said: st
 def test_a_go_sum_that_lacks_a_module_is_the_projects_own(said: str) -> None:
     found = why(failed(1, err=said))
     assert (found.kind, "`go mod tidy` writes it" in found.sentence) == (CODE, True)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "a_test.go:4:2: no required module provides package github.com/x/y/v2; to add it:\n\tgo get github.com/x/y/v2",
+        "go: no required module provides package github.com/x/y/v2",
+        "WARN invalid TestEvent: a/b.go:4:2: no required module provides package github.com/x/y/v2; to add it:",
+    ],
+)
+def test_a_package_that_go_mod_lacks_is_the_projects_own(said: str) -> None:
+    found = why(failed(1, err=said))
+    assert (found.kind, "'github.com/x/y/v2': `go get`" in found.sentence) == (CODE, True)
+
+
+def test_a_server_whose_address_stands_above_the_error_is_named_as_missing() -> None:
+    """As hiredis prints it. Control: another port, and an address further above."""
+    said = "Testing against TCP connection ({}):\n{}Connection error: Connection refused\n"
+    for address in ("127.0.0.1:6379", "localhost:5432"):
+        assert "docs/services.md" in why(failed(1, out=said.format(address, ""))).sentence
+    for address, between in (("127.0.0.1:8080", ""), ("127.0.0.1:63790", ""), ("127.0.0.1:6379", "x\n" * 9)):
+        assert why(failed(1, out=said.format(address, between))).sentence == EXIT_STATUS_ONLY
+
+
+def test_a_project_that_needs_a_preset_of_cmake_has_a_cause() -> None:
+    """Control: what is known of the error comes first."""
+    said = "CMakePresets.json: no preset of the project is used here\n"
+    assert (
+        "without a preset"
+        in why(failed(1, err=f"CMake Error at CMakeLists.txt:3 (message):\n  Use one\n{said}")).sentence
+    )
+    assert "PCAP" in why(failed(1, err=f"  Could NOT find PCAP (missing: PCAP_LIBRARY)\n{said}")).sentence
 
 
 def test_tests_that_go_does_not_build_or_its_vet_refuses_are_named() -> None:

@@ -153,6 +153,33 @@ def test_a_file_that_cannot_be_read_makes_the_results_incomplete(tmp_path: Path)
     assert not results.complete
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1"])
+@pytest.mark.parametrize("before", [0, 1, report._PIECE_BYTES - 200, 3 * report._PIECE_BYTES])
+def test_characters_that_xml_forbids_lose_no_result(before: int, encoding: str, tmp_path: Path) -> None:
+    """As libxkbcommon's tests print them, and Meson writes them. Control: what XML allows stays."""
+    printed = "".join(map(chr, range(32))).replace("\r", "") + "\N{LATIN SMALL LETTER E WITH ACUTE}"
+    failed = f'<testcase name="a"><failure message="{printed[11:]}">{printed}</failure></testcase><testcase name="b"/>'
+    suites = f"<testsuites><testsuite>{' ' * before}{failed}</testsuite></testsuites>"
+    text = f'<?xml version="1.0" encoding="{encoding}"?>{suites}'
+    (tmp_path / "a.xml").write_bytes(text.encode(encoding))
+    results = collected.CollectedResults()
+    found = read_report(tmp_path, results=results)
+    assert found is not None
+    assert (found.tests, found.failures, results.complete) == (2, 1, True)
+    assert found.failed[0].message == "?" * 20 + "\N{LATIN SMALL LETTER E WITH ACUTE}"
+
+
+def test_a_report_in_utf_16_is_read(tmp_path: Path) -> None:
+    """Each of its letters has a byte that no other encoding may have."""
+    text = (
+        '<?xml version="1.0" encoding="utf-16"?><testsuite><testcase name="\N{GREEK SMALL LETTER ALPHA}"/></testsuite>'
+    )
+    (tmp_path / "a.xml").write_bytes(text.encode("utf-16"))
+    results = collected.CollectedResults()
+    assert read_report(tmp_path, results=results) is not None
+    assert results.complete
+
+
 def test_more_tests_or_text_than_are_kept_make_the_results_incomplete(tmp_path: Path) -> None:
     results = collected.CollectedResults()
     for _ in range(collected.MOST_RESULTS):

@@ -52,6 +52,15 @@ def test_a_receipt_shows_that_only_a_part_ran(shelf: Shelf, capsys: pytest.Captu
     assert shelf.verify(shelf.public, "--check", "test") == 3
 
 
+def test_a_receipt_shows_which_key_says_that_a_check_ran_elsewhere(
+    shelf: Shelf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = describe_check(made_binding("test"), made_run("test")).model_copy(update={"shared_by": "ab" * 32})
+    shelf.receipt.write_bytes(shelf.signer.sign(write_statement(made_receipt(checks=(check,)))))
+    assert shelf.verify(shelf.public) == 0
+    assert "test ran, elsewhere, says the key abababababababab: make test\n" in capsys.readouterr().out
+
+
 def test_a_receipt_shows_that_packages_were_missing(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
     run = made_run("test", missing_packages=("left out: ms",))
     receipt = made_receipt(checks=(describe_check(made_binding("test"), run),))
@@ -94,3 +103,9 @@ def test_a_remote_without_notes_has_no_receipt(
     assert code == 3
     assert "the remote has no receipt of commit" in said.out
     assert "receipt push" in said.err
+
+
+def test_s227_a_ref_without_its_repository_is_refused(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shelf.verify(shelf.public) == 0  # the control
+    assert shelf.verify(shelf.public, "--ref", "nosuchref") == 2
+    assert "--repo" in capsys.readouterr().err

@@ -9,8 +9,10 @@ from pathlib import Path
 import click
 import pytest
 from cmarkgfm import github_flavored_markdown_to_html
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from defusedxml.ElementTree import fromstring
 
+from sandbox.cli import main
 from sandbox.cli.ci import GitHubActions, GitLabCi, detect_ci
 from sandbox.cli.reports.junit import write_junit
 from sandbox.cli.reports.markdown import write_markdown
@@ -18,8 +20,10 @@ from sandbox.cli.reports.report_data import ReportData
 from sandbox.cli.reports.report_files import KINDS, parse_reports, write_outputs
 from sandbox.cli.reports.sarif import write_code_quality, write_sarif
 from sandbox.models import FailedTest, Host, Repository, RunSummary, TestOutcome, TestResult, Verdict
-from tests.unit.receipt_samples import COMMIT, TREE, made_run
+from sandbox.workbench import Workbench
+from tests.unit.receipt_samples import COMMIT, PRODUCT, TREE, Signer, made_run
 
+RSA = generate_private_key(65537, 2048).private_bytes(*PRODUCT)
 EVIL = "::error::x\x1b[31m\x00 <b> @everyone [a](http://evil) | `x` ##[warning]y"
 FAILURES = (
     FailedTest(test="test_sum", message="1 != 2\nmore", path="src/a b.py", line=7),
@@ -181,3 +185,45 @@ def test_a_ci_is_known_by_its_documented_variable() -> None:
     assert isinstance(detect_ci({"GITHUB_ACTIONS": "true"}, to_stderr=True), GitHubActions)
     assert isinstance(detect_ci({"GITLAB_CI": "true"}, to_stderr=False), GitLabCi)
     assert detect_ci({"CI": "true"}, to_stderr=False) is None
+
+
+class Runs:
+    """`sandbox run` of a repository where no check really runs."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, key: bytes) -> None:
+        self.root, self.ran = root, 0
+        (root / "key.pem").write_bytes(key)
+        monkeypatch.setenv("SANDBOX_RECEIPTS_SIGNING_KEY", str(root / "key.pem"))
+        for name in ("GITHUB_ACTIONS", "GITLAB_CI"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(Workbench, "run", self._answer)
+
+    def _answer(self, *_: object) -> RunSummary:
+        self.ran += 1
+        return made(Verdict.PASSED).summary
+
+    def run(self, *words: str) -> int:
+        reports = [f"--report=receipt={self.root / 'r.json'}", f"--report=outputs={self.root / 'outputs'}"]
+        return main(["--home", str(self.root / "home"), "run", "https://example.com/o/n", *reports, *words])
+
+
+def test_a_report_that_fails_keeps_no_other_from_being_written_and_there_is_one_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The runs have no binding here, so there is no receipt."""
+    runs = Runs(tmp_path, monkeypatch, Signer().pem)
+    assert runs.run("--json") == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["verified"] is True
+    assert "[not_found] What the verdict of 'build' depends on" in said.err
+    assert "verified=true" in (tmp_path / "outputs").read_text()
+
+
+@pytest.mark.parametrize("key", [b"", RSA], ids=["empty", "RSA"])
+def test_a_key_that_cannot_sign_is_refused_before_the_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], key: bytes
+) -> None:
+    runs = Runs(tmp_path, monkeypatch, key)
+    assert runs.run("--json") == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "invalid_input"
+    assert runs.ran == 0

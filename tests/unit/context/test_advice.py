@@ -83,7 +83,7 @@ def test_a_commit_whose_checks_run_needs_no_remark() -> None:
         pytest.param(
             replace(PLAIN, packages={".github/workflows/ci.yml": ("libpng-dev",), "debian/control": ("libpng-dev",)}),
             RemarkKind.PACKAGES,
-            ".github/workflows/ci.yml, debian/control asks for Debian packages, which checks lack: libpng-dev",
+            ".github/workflows/ci.yml, debian/control asks for Debian packages, which checks may lack: libpng-dev",
             "`sandbox trust forge-one`",
             id="packages",
         ),

@@ -300,18 +300,57 @@ def test_all_extras_are_for_tests_if_a_recipe_installs_them(path: str, recipe: s
 def test_what_uv_takes_from_elsewhere_is_not_asked_for_by_its_name() -> None:
     """A registry may have another package of that name."""
     manifest = read(
-        pyproject__toml='[project]\nname = "p"\ndependencies = ["own", "near[x]>=1", "far", "file", "of-index"]\n'
+        pyproject__toml='[project]\nname = "p"\ndependencies = ["own", "near[x]>=1", "far", "file"]\n'
         '[tool.uv.sources]\nOwn = {workspace = true}\nnear = [{path = "../near", marker = "x"}, {index = "i"}]\n'
         'far = {git = "https://elsewhere.example"}\nfile = {url = "https://elsewhere.example/file.whl"}\n'
-        'of-index = {index = "i"}\n'
     )
-    assert names(manifest, RUNTIME) == ["of-index"]
+    assert names(manifest, RUNTIME) == []
     assert [(found.text, found.reason) for found in manifest.refused] == [
         ("own", RefusalReason.PATH),
         ("near>=1", RefusalReason.PATH),
         ("far", RefusalReason.VERSION_CONTROL),
         ("file", RefusalReason.URL),
     ]
+
+
+INDEXES = """
+[project]
+name = "p"
+dependencies = ["six>=1", "one", "two", "Three"]
+[dependency-groups]
+test = ["four"]
+[[tool.uv.index]]
+name = "acme"
+url = "https://elsewhere.example/simple"
+explicit = true
+[[tool.uv.index]]
+name = "usual"
+url = "https://pypi.org/simple/"
+[tool.uv.sources]
+six = {index = "acme"}
+one = {index = "usual"}
+two = [{index = "unknown", marker = "x"}]
+four = {index = "acme"}
+[tool.poetry.dependencies]
+three = {source = "acme"}
+"""
+
+
+def test_s228_the_public_registry_is_not_asked_for_a_package_of_another_index() -> None:
+    """It may have another package of that name. Control: one of the public index, and without the sources."""
+    manifest = read(pyproject__toml=INDEXES)
+    assert names(manifest, RUNTIME) == ["one"]
+    assert [(found.text, found.reason.value) for found in manifest.refused] == [
+        (text, "option") for text in ("six>=1", "two", "three", "four", "three = {'source': 'acme'}")
+    ]
+    lock = "".join(
+        f'[[package]]\nname = "{name}"\nversion = "1"\nsource = {{registry = "https://x.example/simple"}}\n'
+        for name in ("one", "six", "other")
+    )
+    locked = read_python_manifest(reader({"pyproject.toml": INDEXES, "uv.lock": f"version = 1\n{lock}"}))
+    assert [package.name for package in locked.locked] == ["one", "other"]
+    usual = INDEXES.replace('"acme"', '"usual"').replace('"unknown"', '"usual"').partition("[tool.poetry")[0]
+    assert sorted(names(read(pyproject__toml=usual), RUNTIME)) == ["one", "six", "three", "two"]
 
 
 def test_members_that_a_source_distribution_lacks_are_asked_for_as_its_metadata_says() -> None:

@@ -54,6 +54,7 @@ def test_a_status_means_the_same_on_every_forge(
     assert (error.code, isinstance(error, TransientForgeError)) == (code, transient)
     assert error.details == "No: ***"
     assert "{" not in f"{error.brief}{error.hint}"
+    assert error.hint
 
 
 @BOTH

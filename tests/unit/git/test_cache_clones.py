@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -454,6 +456,7 @@ def test_f09_the_secret_is_in_no_argument_variable_setting_or_file(tmp_path: Pat
 
 def test_ssh_reads_no_configuration_and_forwards_nothing(tmp_path: Path) -> None:
     key = Credential(host="*", ssh_key=tmp_path / "a key")
+    (tmp_path / "a key").touch()
     remote = parse_remote("git@host:o/r")
     with network_access(RemoteAccess(remote, key, tmp_path / "known_hosts", {"SSH_AUTH_SOCK": "/agent"})) as network:
         command = network.env["GIT_SSH_COMMAND"]
@@ -511,6 +514,22 @@ def test_an_http_status_is_a_typed_error(status: int, code: ErrorCode, upstream:
     assert heard.paths == ["/o/r.git/info/refs?service=git-upload-pack"]
 
 
+def test_a_page_for_people_is_no_empty_repository(upstream: Upstream, tmp_path: Path) -> None:
+    """Control: the same answer, of another type, is one without commits."""
+    for kind, code in (("text/html; charset=utf-8", ErrorCode.NETWORK_ERROR), ("text/plain", ErrorCode.NOT_FOUND)):
+        with http_server(200, {"Content-Type": kind}) as (url, _), refused(code) as caught:
+            transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+        assert ("sign-in" in caught.value.hint) is (code is ErrorCode.NETWORK_ERROR)
+
+
+def test_a_redirect_that_is_not_followed_is_named_without_its_query(upstream: Upstream, tmp_path: Path) -> None:
+    place = {"Location": "https://moved.example/o/r.git?state=s3cr3t"}
+    with http_server(302, place) as (url, _), refused(ErrorCode.NETWORK_ERROR) as caught:
+        transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+    assert "https://moved.example/o/r.git" in caught.value.details
+    assert "s3cr3t" not in caught.value.details
+
+
 def test_a_secret_is_never_sent_over_plain_http(upstream: Upstream, tmp_path: Path) -> None:
     challenge = {"WWW-Authenticate": 'Basic realm="x"'}
     with http_server(401, challenge) as (url, heard), refused(ErrorCode.AUTH_FAILED) as caught:
@@ -525,6 +544,21 @@ def test_f06_a_redirect_to_another_host_is_not_followed(upstream: Upstream, tmp_
         with refused(ErrorCode.NETWORK_ERROR):
             transport.read_remote_refs(Git(upstream.git_dir), with_secret(f"{url}/o/r", tmp_path))
         assert (len(heard.paths), stolen.paths) == (1, [])
+
+
+def test_a_remote_without_an_answer_is_named_while_a_command_waits(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Control: one that answers in time is not."""
+    access = replace(access_to("http://127.0.0.1:1/o/r", tmp_path / "k"), timeout_s=0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/o/r"
+        access = replace(access, remote=access_to(url, tmp_path / "k").remote)
+        for silence_s, expected in ((10.0, False), (0.01, True)):
+            monkeypatch.setattr(transport, "_SILENCE_S", silence_s)
+            with refused(ErrorCode.TIMEOUT):
+                transport.read_remote_refs(Git(upstream.git_dir), access)
+            assert ("still waiting for 127.0.0.1" in caplog.text) is expected
 
 
 def test_a_read_is_repeated_while_the_network_fails_and_says_so(

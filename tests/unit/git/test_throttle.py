@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.git.throttle import retry_after
+from sandbox.git.throttle import last_header, retry_after
 
 SAMPLE = Path(__file__).parents[2] / "data" / "git-trace" / "2.39.5" / "http-429.txt"
 NOW = datetime(2026, 11, 22, 1, 0, 0, tzinfo=UTC)
@@ -64,3 +64,9 @@ def test_anything_else_is_no_wish(trace: str) -> None:
 def test_no_text_of_a_server_is_an_error(status: str, value: str) -> None:
     found = retry_after(answer(f"HTTP/1.1 429 {status}", f"Retry-After: {value}"), NOW)
     assert found is None or found >= 0
+
+
+def test_a_header_is_of_the_last_answer_and_of_no_request() -> None:
+    trace = answer("HTTP/1.1 401 x", "Location: first") + answer("HTTP/1.1 302 x", "LOCATION:  second ")
+    assert (last_header(trace, "location"), last_header(trace, "content-type")) == ("second", "")
+    assert last_header("01:12 => Send header: location: x\n", "location") == ""

@@ -368,6 +368,12 @@ def test_the_build_image_has_all_that_autoreconf_calls() -> None:
     assert {"autoconf", "automake", "libtool", "autopoint"} <= set(words)
 
 
+def test_the_python_image_has_what_build_backends_ask_for_in_a_hook() -> None:
+    """scikit-build-core and meson-python: no manifest names these, and the hook is not called before the build."""
+    words = (find_resources("images") / "python" / "Dockerfile").read_text().split()
+    assert {"cmake", "ninja-build", "patchelf"} <= set(words)
+
+
 @pytest.mark.parametrize("name", ["base", "build", "python"])
 def test_recipe_that_installs_packages_takes_the_certificates(name: str) -> None:
     lines = (find_resources("images") / name / "Dockerfile").read_text().splitlines()

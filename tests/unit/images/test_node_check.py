@@ -345,6 +345,90 @@ def test_a_pattern_does_not_fit_the_script_that_asks_for_it(project: Project, tm
     assert (done.returncode, done.stdout) == (0, "ran a\n"), done.stderr
 
 
+WORKSPACE = {  # in folders of other names than theirs
+    "": {"name": "root", "workspaces": ["m/*"], "scripts": {"all": "echo ran root"}},
+    "m/1": {"name": "a", "dependencies": {"@s/c": "1"}, "scripts": {"test": "echo ran a; exit 7", "all": "echo ran a"}},
+    "m/2": {"name": "b", "scripts": {"test": "echo ran b", "all": "echo ran b", "only-b": "echo ran b"}},
+    "m/3": {"name": "@s/c", "scripts": {"all": "echo ran c"}},
+}
+
+
+@pytest.fixture(name="ask")
+def make_workspace(tmp_path: Path) -> Callable[[str], tuple[int, list[str], str]]:
+    """Runs a line with `yarn` or `pnpm` at the root of a workspace. Gives the status, which members ran, and stderr."""
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    for name in ("yarn", "pnpm"):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        shutil.copy(PROGRAM, tmp_path / "bin" / name)
+    root = tmp_path / "root"
+    for folder, manifest in WORKSPACE.items():
+        (root / folder).mkdir(parents=True)
+        (root / folder / "package.json").write_text(json.dumps(manifest))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("npm_")}
+    environment["PATH"] = f"{tmp_path}/bin:{os.environ['PATH']}"
+
+    def ask(line: str) -> tuple[int, list[str], str]:
+        argv = ["sh", "-c", line]
+        done = subprocess.run(argv, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return done.returncode, [one[4:] for one in done.stdout.splitlines() if one.startswith("ran ")], done.stderr
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "ran"),
+    [
+        ("yarn workspaces foreach --all run test", 7, ["a"]),
+        ("yarn workspaces foreach --all --exclude docs run test", 7, ["a"]),
+        ("yarn workspaces foreach -Apt -j 2 --from a run test", 7, ["a"]),
+        ("yarn workspaces foreach --include a run test", 7, ["a"]),
+        ("yarn workspaces foreach -A --include 'm/*' --exclude a run test", 0, ["b"]),
+        ("yarn workspaces foreach --all run all", 0, ["root", "a", "b", "c"]),
+        ("yarn workspaces foreach -R --from a run all", 0, ["a", "c"]),
+        ("yarn workspaces run test", 7, ["a"]),
+        ("yarn workspace a test", 7, ["a"]),
+        ("pnpm -r test", 7, ["a"]),
+        ("pnpm -r t", 7, ["a"]),
+        ("pnpm -r --loglevel error test", 7, ["a"]),
+        ("pnpm run -r --no-bail all", 0, ["a", "b", "c"]),
+        ("pnpm --filter b --filter a test", 7, ["a"]),
+        ("pnpm --filter=@s/* --filter ./m/2 run all", 0, ["b", "c"]),
+        ("pnpm run --filter b all", 0, ["b"]),
+        ("pnpm --filter !a run all", 0, ["b", "c"]),
+        ("pnpm -r only-b", 0, ["b"]),
+        ("pnpm -C . -r --filter a test", 7, ["a"]),
+        ("cd m/2 && pnpm -w run all", 0, ["root"]),
+        ("pnpm -r --if-present run unit", 0, []),
+        ("pnpm -r run --if-present unit", 0, []),
+    ],
+)
+def test_members_that_an_option_of_yarn_or_pnpm_names_run(
+    line: str, status: int, ran: list[str], ask: Callable[[str], tuple[int, list[str], str]]
+) -> None:
+    assert ask(line)[:2] == (status, ran), ask(line)[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("pnpm -r run unit", "no member of the workspace that is chosen has a script `unit`"),
+        ("yarn workspaces foreach -A run unit", "no member of the workspace that is chosen has a script `unit`"),
+        ("pnpm --filter a --filter d test", "no member of the workspace is d"),
+        ("yarn workspaces foreach -A --exclude '**' run test", "no member of the workspace is chosen"),
+        ("yarn workspaces foreach --since run test", "the option `--since` is not known here"),
+        ("pnpm -r --unknown error test", "the option `--unknown` is not known here"),
+        ("yarn --unknown test test", "the option `--unknown` is not known here"),
+        ("pnpm --filter @s/c test m", "there is neither a script nor a program `test`"),
+    ],
+)
+def test_yarn_and_pnpm_fail_and_say_why_where_no_member_would_run(
+    line: str, said: str, ask: Callable[[str], tuple[int, list[str], str]]
+) -> None:
+    status, ran, stderr = ask(line)
+    assert (status != 0, ran, said in stderr) == (True, [], True), stderr
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_real_pnpm_of_the_layer_downloads_no_other_version(is_there: bool, project: Project) -> None:
     if is_there:

@@ -92,6 +92,7 @@ def test_a_second_host_has_the_same_images_with_the_same_ids(
 ) -> None:
     there, engine = make_site(tmp_path / "there")
     done = import_images(there, archive.path, quiet, expected=archive.digest)
+    assert done.size_bytes == archive.size_bytes == archive.path.stat().st_size
     assert digests(there) == digests(here)
     assert set(digests(there)) == set(NAMES)
     assert all(image.loaded and image.usable for image in done.images)

@@ -243,6 +243,11 @@ def test_limits_can_be_lowered_one_by_one(tmp_path: Path) -> None:
         "[[repository]]\nmatch = ['[a']\n",
         "[[repository]]\nmatch = ['*']\nallow = ['!x']\n",
         "[[repository]]\nmatch = ['*']\nallow = ['# x']\n",
+        *(
+            f"[[repository]]\nmatch = ['*']\n{kind} = ['{glob}']\n"
+            for kind in ("allow", "deny")
+            for glob in ("./secrets/", "/secrets//", "..", ".", "a//b", "a/../b", "/./x", "//x", "**/./x")
+        ),
         "[[repository]]\nmatch = ['*']\ndeny = ['']\n",
         "[[repository]]\nmatch = ['*']\ndeny = ['a[b']\n",
         "[[repository]]\nmatch = ['*']\ndeny = ['a\\']\n",
@@ -258,6 +263,12 @@ def test_a_policy_with_a_mistake_is_refused_not_half_used(text: str, tmp_path: P
     with refused(ErrorCode.INVALID_INPUT) as caught:
         with_own(tmp_path, text)
     assert str(tmp_path) in caught.value.brief
+
+
+@pytest.mark.parametrize("glob", ["secrets/", "/secrets/", "..x", "...", ".x", "a/**/b", "**", "[.]x"])
+def test_a_glob_that_can_match_is_no_mistake(glob: str, tmp_path: Path) -> None:
+    policy = with_own(tmp_path, f"[[repository]]\nmatch = ['*']\ndeny = ['{glob}']\n")
+    assert policy.repositories
 
 
 def test_a_shipped_policy_that_cannot_be_used_is_a_policy_violation(tmp_path: Path) -> None:

@@ -798,7 +798,12 @@ case "$*" in
 esac
 [ ! -f fails ]
 """
-CTEST = "#!/bin/sh\necho 'Total Tests: 0'\n"
+CTEST = """#!/bin/sh
+case "$*" in
+*-N*) if grep -q LISTED build/compile; then echo '  Test #1: t'; else echo 'Total Tests: 0'; fi ;;
+*) echo "ctest $*" ;;
+esac
+"""
 CACHE = "CMAKE_PROJECT_NAME:STATIC=calc\nFETCHCONTENT_BASE_DIR:PATH=build/_deps\n"
 TOOLS = {"bin/cmake": CMAKE, "bin/ctest": CTEST}
 
@@ -853,6 +858,50 @@ def test_cmake_builds_without_tests_that_it_switched_on_if_they_do_not_compile(
     assert configured(tmp_path)[2:] == ["cmake -S . -B build -G Ninja"] * breaks
 
 
+@pytest.mark.parametrize(
+    ("files", "fails"),
+    [
+        ({"bin/ctest": CTEST.replace("LISTED", "with")}, "the build"),
+        ({"bin/ctest": CTEST}, ""),
+        ({"bin/cmake": CMAKE + 'case "$*" in *TESTS=ON*) exit 1 ;; esac\n'}, ""),
+        (
+            {
+                "bin/cmake": CMAKE + 'case "$*" in *TESTS=ON*) exit 1 ;; esac\n',
+                "t/CMakeLists.txt": "if(A_TESTS)\n  gtest_discover_tests(t)\n",
+            },
+            "the configuration",
+        ),
+        (
+            {
+                "bin/cmake": CMAKE + 'case "$*" in *TESTS=ON*) exit 1 ;; esac\n',
+                "vendor/x/CMakeLists.txt": "add_test(x)\n",
+            },
+            "",
+        ),
+    ],
+    ids=["tests", "no-tests", "no-configured-tests", "configured-tests", "tests-of-others"],
+)
+def test_ctest_fails_where_the_project_has_tests_and_its_build_left_them_out(
+    shipped: dict[str, Profile], tmp_path: Path, files: dict[str, str], fails: str
+) -> None:
+    broken = CMAKE.replace("BROKEN_TESTS:-0", "BROKEN_TESTS:-1")
+    project = {"cache": CACHE + "A_TESTS:BOOL=OFF\n", "CMakeLists.txt": "option(A_TESTS x OFF)\n"}
+    done = run_script(
+        script_of(shipped, "cmake", "build"), tmp_path, {**TOOLS, "bin/cmake": broken, **project, **files}
+    )
+    assert (done.returncode, "Without A_TESTS: the " in done.stderr) == (0, True)
+    done = run_script(script_of(shipped, "cmake", "test"), tmp_path, {}, "t")
+    if not fails:
+        report = "--output-on-failure --output-junit /report/junit.xml --tests-regex t"
+        assert (done.returncode, done.stdout) == (0, f"ctest --test-dir build {report}\n")
+        return
+    said = f"Tests were left out: {fails} with A_TESTS failed, see the output of build\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+    mended = {"bin/cmake": CMAKE}
+    assert run_script(script_of(shipped, "cmake", "build"), tmp_path, mended).returncode == 0
+    assert run_script(script_of(shipped, "cmake", "test"), tmp_path, {}).returncode == 0
+
+
 def test_cmake_that_cannot_build_fails_whatever_it_switched_on(shipped: dict[str, Profile], tmp_path: Path) -> None:
     files = {
         **TOOLS,
@@ -905,6 +954,13 @@ def test_what_fetchcontent_cannot_get_is_named_and_is_a_cause_only_where_the_con
     assert run_script(script_of(shipped, "cmake", "build"), tmp_path, {}).stderr == ""
 
 
+@pytest.mark.parametrize("has", [False, True])
+def test_cmake_names_presets_where_it_cannot_configure(shipped: dict[str, Profile], tmp_path: Path, has: bool) -> None:
+    files = {**TOOLS, "fails": "", "cache": CACHE, **({"CMakePresets.json": "{}"} if has else {})}
+    done = run_script(script_of(shipped, "cmake", "build"), tmp_path, files)
+    assert (done.returncode, done.stderr) == (1, "CMakePresets.json: no preset of the project is used here\n" * has)
+
+
 MESON = """#!/bin/sh
 case "$*" in
 *--buildoptions*) echo '[{"name": "tests", "value": false, "section": "user", "type": "boolean"}]' ;;
@@ -914,6 +970,11 @@ setup*) mkdir -p builddir ;;
 compile*) [ ! -f builddir/on ] || exit BROKEN; echo compiled ;;
 esac
 """
+
+
+@pytest.mark.parametrize("name", ["python", "python-rust", "cmake", "meson", "autotools", "make", "rust", "go"])
+def test_builds_that_call_compilers_have_the_time_that_the_page_says(shipped: dict[str, Profile], name: str) -> None:
+    assert {check.timeout_s for check in shipped[name].checks} == {1800}
 
 
 def test_tests_of_meson_have_more_time_than_their_authors_gave_them(shipped: dict[str, Profile]) -> None:
@@ -929,6 +990,24 @@ def test_meson_builds_without_tests_that_it_switched_on_if_they_do_not_compile(
     assert done.returncode == 0
     assert ("Without -Dtests=true: the build with tests failed" in done.stderr) == breaks
     assert done.stdout == "compiled\n" * breaks
+
+
+@pytest.mark.parametrize("has", [False, True], ids=["no-tests", "tests"])
+@pytest.mark.parametrize("what", ["build", "configuration"])
+def test_meson_test_fails_where_the_project_has_tests_and_its_build_left_them_out(
+    shipped: dict[str, Profile], tmp_path: Path, has: bool, what: str
+) -> None:
+    listed = """*--tests*) if [ -f builddir/on ]; then echo '"cmd"'; fi ;;\n"""
+    meson = MESON.replace("BROKEN", "1").replace("*introspect*", f"{listed if has else ''}*introspect*")
+    if what == "configuration":
+        meson = meson.replace("touch builddir/on", "exit 1")
+    files = {"t/meson.build": "test('t', t)\n" if has else "# test('t', t)\n", "bin/meson": meson}
+    done = run_script(script_of(shipped, "meson", "build"), tmp_path, files)
+    assert (done.returncode, f"the {what} with tests failed" in done.stderr) == (0, True)
+    check = script_of(shipped, "meson", "test")
+    done = run_script(check, tmp_path, {"bin/cp": "#!/bin/sh\n", "bin/meson": "#!/bin/sh\necho $1\n"})
+    said = f"Tests were left out: the {what} with -Dtests=true failed, see the output of build\n"
+    assert (done.returncode, done.stdout, done.stderr) == ((1, "", said) if has else (0, "test\n", ""))
 
 
 def test_a_file_that_changed_is_loaded_anew(tmp_path: Path) -> None:

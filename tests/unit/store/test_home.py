@@ -280,6 +280,71 @@ def test_p04_a_damaged_file_is_named_and_left_alone(content: bytes, tmp_path: Pa
     assert path.read_bytes() == content
 
 
+def _replace_by_link(path: Path) -> None:
+    path.rename(path.with_suffix(".moved"))
+    path.symlink_to(path.with_suffix(".moved"))
+
+
+def _replace_by_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _give_away(path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("needs root: a file has to belong to another user")
+    os.chown(path, 12345, 12345)
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "link": (_replace_by_link, "a link"),
+    "fifo": (_replace_by_fifo, "no regular file"),
+    "folder": (_replace_by_folder, "no regular file"),
+    "writable": (lambda path: path.chmod(0o666), "every user may write it"),
+    "foreign": (_give_away, "it belongs to user 12345"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "why"), HOSTILE.values(), ids=HOSTILE)
+def test_p04_what_another_user_may_have_written_is_named_and_left_alone(
+    spoil: Callable[[Path], object], why: str, home: Home
+) -> None:
+    saved, other = save_task(home, task()), save_task(home, task(TASK_ID[:-1] + "1"))
+    assert find_task(home, saved.id) == saved  # the control
+    path = home.task(saved.id)
+    spoil(path)
+    before = path.lstat()
+    with refused(ErrorCode.INTERNAL) as caught:
+        find_task(home, saved.id)
+    assert path.name in caught.value.brief
+    assert why in caught.value.details
+    assert caught.value.hint
+    assert path.lstat() == before
+    assert [row.id for row in list_task_rows(home)] == [other.id]
+    assert find_task(home, other.id) == other
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o644, 0o664])
+def test_a_record_that_was_restored_with_another_mode_is_read(mode: int, home: Home) -> None:
+    """The folder is private: only a mode that says that every user may write it is none of ours."""
+    saved = save_task(home, task())
+    home.task(saved.id).chmod(mode)
+    assert find_task(home, saved.id) == saved
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files have to belong to another user")
+def test_a_home_of_another_user_is_read_by_root(home: Home) -> None:
+    saved = save_task(home, task())
+    for path in (home.task(saved.id), home.task(saved.id).parent):
+        os.chown(path, 12345, 12345)
+    assert find_task(home, saved.id) == saved
+
+
 def test_a_document_comes_back_without_its_version(tmp_path: Path) -> None:
     write_json(tmp_path / "f", {"a": "\u00e9\udcff"})
     assert json.loads((tmp_path / "f").read_bytes())["schema_version"] == store.SCHEMA_VERSION

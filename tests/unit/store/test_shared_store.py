@@ -83,3 +83,12 @@ def test_a_url_without_a_driver_says_what_to_install() -> None:
         open_store("gs://bucket/folder")
     assert caught.value.code is ErrorCode.INVALID_INPUT
     assert "space-sandbox[fsspec]" in caught.value.hint
+
+
+def test_no_directory_is_created_for_a_path_that_is_none(tmp_path: Path) -> None:
+    """Control: the last folder of one that is right is."""
+    with pytest.raises(FileNotFoundError):
+        open_store(str(tmp_path / "no/such")).write("a.json", b"content")
+    assert list(tmp_path.iterdir()) == []
+    open_store(str(tmp_path / "verdicts")).write("a.json", b"content")
+    assert (tmp_path / "verdicts").stat().st_mode & 0o777 == 0o700

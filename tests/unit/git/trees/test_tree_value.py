@@ -61,6 +61,7 @@ def test_reads_a_file_at_the_base_and_below_folders(value: TreeValue) -> None:
     ("path", "code"),
     [
         ("missing", ErrorCode.NOT_FOUND),
+        ("", ErrorCode.UNSAFE_PATH),
         ("README/below", ErrorCode.NOT_FOUND),
         ("a", ErrorCode.INVALID_INPUT),
         ("link", ErrorCode.UNSAFE_PATH),
@@ -71,8 +72,9 @@ def test_reads_a_file_at_the_base_and_below_folders(value: TreeValue) -> None:
     ],
 )
 def test_read_refuses(value: TreeValue, path: str, code: ErrorCode) -> None:
-    with refused(code):
+    with refused(code) as caught:
         value.read(path)
+    assert caught.value.hint
 
 
 def test_a_link_is_data(value: TreeValue) -> None:
@@ -154,8 +156,9 @@ def test_modes_are_kept_on_change(value: TreeValue) -> None:
     ],
 )
 def test_write_refuses(value: TreeValue, path: str, code: ErrorCode) -> None:
-    with refused(code):
+    with refused(code) as caught:
         value.write(path, b"x")
+    assert caught.value.hint
 
 
 def test_links_are_written_unless_git_refuses_the_name(value: TreeValue) -> None:

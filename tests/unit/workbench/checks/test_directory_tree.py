@@ -76,6 +76,14 @@ CASES: dict[str, Callable[[Upstream], object]] = {
     "ignored": lambda s: (s.write("x.log", b""), s.write("build/out", b""), s.write("tracked.log", b"changed\n")),
     "excluded here": lambda s: (s.write(".git/info/exclude", b"/mine\n"), s.write("mine", b""), s.write("d/mine", b"")),
     "ignored since": lambda s: (s.write(".gitignore", b"/cache/\n"), s.write("cache/x", b""), s.write("y.log", b"")),
+    "folders that ignore themselves": lambda s: [
+        (s.write(f"{folder}/.gitignore", b"# by a tool\n*\n"), s.write(f"{folder}/lib/x", b""))
+        for folder in (".venv", "d/.cache", "new/deep")
+    ],
+    "folders that ignore some": lambda s: (
+        s.write("d/.gitignore", b"*.o\n/x/\n!z.log\n"),
+        [s.write(f"d/{name}", b"") for name in ("a.o", "x/y", "deeper/x/y", "deeper/b.o", "z.log")],
+    ),
     "executable": lambda s: (s.root / "a.txt").chmod(0o755),
     "types": type_change,
     "no modes": without_modes,

@@ -115,6 +115,29 @@ def test_what_a_registry_lacks_is_named_by_each_run(services: Services, monkeypa
     assert "-x" not in remarks[0]
 
 
+def test_a_package_of_another_index_is_named_by_each_run(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: an option of a requirements file is no package."""
+    store = LayerStore(services.home)
+    publish(store, shortage=None)
+    texts = (
+        "mine = {'source': 'acme'}",
+        "-e https://elsewhere.example/x",
+        "--index-url x",
+        "-i x",
+        "--extra-index-url x",
+    )
+    entries = tuple(RefusedEntry(text=text, reason=RefusalReason.OPTION, origin="x") for text in texts)
+    resolved = datetime.now(UTC)
+    found = Resolution(request="r", layer=KEY, selection="", refused=entries, accesses=(), resolved_at=resolved)
+    store.save_resolution(found)
+    monkeypatch.setattr(layers, "_find_request", lambda *_: (LayerSource(request="r"), LayerPlan({})))
+    remarks: list[str] = []
+    setup = add_layers(services, SETUP, services.policies.profiles["python"], TREE, Watch(warn=remarks.append))
+    assert setup.from_elsewhere == tuple(f"{text} (option)" for text in texts[:2])
+    assert [all(one in remark for one in setup.from_elsewhere) for remark in remarks] == [True]
+    assert setup.missing_packages
+
+
 def test_a_further_build_of_other_archives_than_the_locked_ones_ends_the_run(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

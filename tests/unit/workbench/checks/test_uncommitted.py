@@ -118,6 +118,14 @@ CASES: dict[str, Callable[[Upstream], object]] = {
     "an empty directory": lambda s: (s.root / "empty").mkdir(),
     "a tracked file that is ignored": lambda s: s.write("tracked.log", b"changed\n"),
     "excluded here": lambda s: (s.write(".git/info/exclude", b"/mine\n"), s.write("mine", b""), s.write("d/mine", b"")),
+    "folders that ignore themselves": lambda s: [
+        (s.write(f"{folder}/.gitignore", b"# by a tool\n*\n"), s.write(f"{folder}/lib/x", b""))
+        for folder in (".venv", "d/.cache", "new/deep")
+    ],
+    "folders that ignore some": lambda s: (
+        s.write("d/.gitignore", b"*.o\n/x/\n!z.log\n"),
+        [s.write(f"d/{name}", b"") for name in ("a.o", "x/y", "deeper/x/y", "deeper/b.o", "z.log")],
+    ),
     "executable": lambda s: (s.root / "a.txt").chmod(0o755),
     "modes do not count": modes_do_not_count,
     "another link": another_link,
@@ -185,6 +193,20 @@ def test_ignore_rules_that_cost_too_much_hide_no_change_of_a_tracked_file(projec
     git = cached(project)
     project.write("a.txt", b"ONE\n")
     project.write("new", b"")
+
+    found = compare(project, git)
+
+    assert [c.path for c in found.changes] == ["a.txt"]
+    assert not found.complete
+
+
+def test_rules_of_folders_that_are_too_large_together_hide_no_change_of_a_tracked_file(
+    project: Upstream, cached: Cached
+) -> None:
+    git = cached(project)
+    for number in range(3):
+        project.write(f"d/{number}/.gitignore", b"*\n" + b"#" * 100_000)
+    project.write("a.txt", b"ONE\n")
 
     found = compare(project, git)
 

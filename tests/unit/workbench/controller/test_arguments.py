@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.models import SearchQuery
-from sandbox.workbench import Watch, Workbench
+from sandbox.models import ReceiptQuestion, SearchQuery, TaskOptions
+from sandbox.workbench import VerifyOptions, Watch, Workbench
 from sandbox.workbench.controller.arguments import check_argument_types
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -70,6 +70,37 @@ def test_by_position_and_for_models_too(workbench: Workbench) -> None:
         with refused(ErrorCode.INVALID_INPUT) as caught:
             attempt()
         assert said in caught.value.brief
+
+
+TEXTS = {("fork_task", "prompt")}
+CHOSEN = [
+    (name, parameter.name)
+    for name, signature in SIGNATURES.items()
+    for parameter in signature.parameters.values()
+    if parameter.annotation == "str | None" and (name, parameter.name) not in TEXTS
+]
+
+
+@pytest.mark.parametrize(("method", "parameter"), CHOSEN)
+def test_s227_an_empty_choice_is_not_taken_for_none(workbench: Workbench, method: str, parameter: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        getattr(workbench, method)(**{parameter: ""})
+    assert caught.value.brief == f"{method}: '{parameter}' is empty"
+
+
+def test_s227_an_empty_choice_in_a_question_is_not_taken_for_none(workbench: Workbench) -> None:
+    for attempt, name in (
+        (lambda: workbench.verify_receipt(b"", ReceiptQuestion(repository="")), "question.repository"),
+        (lambda: workbench.verify_receipt(b"", ReceiptQuestion(commit="")), "question.commit"),
+        (lambda: workbench.verify("task-x", None, VerifyOptions(runtime="")), "options.runtime"),
+        (lambda: workbench.run("/x", options=VerifyOptions(changed_since="")), "options.changed_since"),
+        (lambda: workbench.create_task("x", options=TaskOptions(profile="")), "options.profile"),
+        (lambda: workbench.search("task-x", SearchQuery(pattern="x", glob="")), "query.glob"),
+    ):
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            attempt()
+        assert f"'{name}' is empty" in caught.value.brief
+    assert len(CHOSEN) > 30  # renamed annotations would leave nothing to check
 
 
 def test_what_is_right_passes(workbench: Workbench) -> None:

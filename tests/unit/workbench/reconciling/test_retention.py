@@ -21,6 +21,7 @@ from sandbox.models import Leftover, LeftoverAction, Task
 from sandbox.models.artifact_lists import Artifact, ArtifactList
 from sandbox.models.layers import Layer, Resolution
 from sandbox.store import artifact_store
+from sandbox.store import home as home_files
 from sandbox.store.home import Home, write_json
 from sandbox.store.journal_chain import sha256, walk_chain
 from sandbox.store.layers import LAYERS_LOCK, LayerStore
@@ -521,7 +522,7 @@ def test_contents_stay_while_what_names_them_cannot_be_read(
         return fail
 
     with monkeypatch.context() as disk:
-        disk.setattr(Path, "read_bytes", failing(Path.read_bytes))
+        disk.setattr(home_files, "_read_trusted", failing(home_files._read_trusted))
         disk.setattr(Path, "iterdir", failing(Path.iterdir))
         with pytest.raises((SandboxError, OSError), match="I/O error"):
             artifact_store.find_unused(store_home)

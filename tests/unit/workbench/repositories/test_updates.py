@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from devtools.command import Command
+from sandbox.cli import main
 from sandbox.errors import ErrorCode
 from sandbox.git import transport
 from sandbox.workbench import Workbench
@@ -106,3 +107,31 @@ def test_commits_that_exist_only_here_keep_their_branch(desk: Desk) -> None:
 def test_a_task_closed_without_delete_keeps_its_branch(desk: Desk) -> None:
     desk.workbench.close_task(desk.task.id)
     assert any(ref.startswith(f"refs/heads/{desk.task.branch}") for ref in desk.refs())
+
+
+def update(desk: Desk, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["--home", str(desk.home), "repo", "update", desk.repo_id]) == 0
+    return capsys.readouterr().out
+
+
+def test_an_update_says_which_branches_were_rewritten(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.upstream.git("branch", "topic")
+    desk.upstream.commit("two")
+    assert "rewritten" not in update(desk, capsys)
+    desk.upstream.git("reset", "-q", "--hard", "HEAD~1")
+    new = desk.upstream.commit("another two")
+    found = desk.workbench.update_repository(desk.repo_id)
+    assert (found.after, found.rewritten) == (new, ("main",))
+    desk.upstream.git("branch", "-f", "topic", "main")
+    desk.upstream.commit("three")
+    assert desk.workbench.update_repository(desk.repo_id).rewritten == ()
+    desk.upstream.git("branch", "-f", "topic", "main~2")
+    assert "rewritten by a force push: topic" in update(desk, capsys)
+
+
+def test_an_update_says_that_the_default_branch_has_another_name(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.upstream.git("branch", "-m", "main", "trunk")
+    assert "the default branch is trunk now, it was main" in update(desk, capsys)
+    assert "trunk is up to date" in update(desk, capsys)

@@ -12,7 +12,7 @@ from devtools.copied_clones import copied_clones
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import READ_CAP
 from sandbox.git import process
-from sandbox.models import ChangeKind, PatchResult
+from sandbox.models import ChangeKind, PatchResult, TaskOptions, WorkspaceKind
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, refused
 
@@ -359,6 +359,18 @@ def test_what_is_no_hash_is_invalid_and_not_stale(work: Work) -> None:
         with refused(ErrorCode.INVALID_INPUT) as caught:
             act()
         assert "`sha256:` and 64 hexadecimal digits" in caught.value.hint
+
+
+@pytest.mark.parametrize("kind", [WorkspaceKind.WORKTREE, WorkspaceKind.TREE])
+def test_a_write_below_a_file_is_refused_alike_in_all_kinds(work: Work, kind: WorkspaceKind) -> None:
+    """Control: beside it, it is written."""
+    bench = work.workbench
+    task_id = bench.create_task(bench.task(work.task_id).repo_id, options=TaskOptions(workspace_kind=kind.value)).id
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        bench.write_file(task_id, "f.txt/new", b"x", None)
+    assert "not a directory" in caught.value.brief
+    assert caught.value.hint
+    assert bench.write_file(task_id, "folder/new", b"x", None).files
 
 
 def test_a_file_that_a_guest_removed_is_told_apart_from_one_that_never_was(work: Work) -> None:

@@ -14,7 +14,7 @@ from sandbox.agent.tools import TOOLS
 from sandbox.errors import ErrorCode
 from sandbox.git.log import list_changed_paths
 from sandbox.git.process import Git
-from sandbox.models import ConflictKind, ConflictResolution, MergeConflict, SyncState
+from sandbox.models import ConflictKind, ConflictResolution, MergeConflict, SyncState, Task
 from sandbox.workbench import Workbench
 from sandbox.workbench.tasks import lifecycle
 from tests.unit.conftest import Upstream, refused
@@ -353,3 +353,99 @@ def test_the_command_exits_with_four_until_each_conflict_has_an_answer(desk: Des
     assert (done["state"], done["conflicts"]) == ("synced", [])
     assert ((desk.root / "f").read_bytes(), (desk.root / "run").read_bytes()) == (b"both\r\n", b"theirs\n")
     assert sandbox("task", "sync", desk.task.id, "--ours", "f").code == 2
+
+
+# --- a remote whose history was rewritten
+
+
+def rewrite(desk: Desk) -> str:
+    """The remote's last commit is dropped by a force push, and another one is there instead."""
+    assert desk.upstream.git("ls-files", "secret.env"), "void"
+    desk.upstream.git("reset", "-q", "--hard", "HEAD~1")
+    return advance(desk)
+
+
+def begin_at_secret(desk: Desk) -> Task:
+    advance(desk, "secret.env", b"oops\n")
+    return desk.workbench.create_task(desk.repo_id, fetch=True)
+
+
+def test_s224_a_task_with_commits_is_not_synced_over_commits_that_the_remote_has_dropped(desk: Desk) -> None:
+    """Control: before they were dropped, a sync makes a merge commit."""
+    task = begin_at_secret(desk)
+    other = desk.workbench.create_task(desk.repo_id)
+    for each in (task, other):
+        (desk.worktree(each) / "mine").write_bytes(b"mine\n")
+        desk.workbench.commit(each.id, "mine")
+    advance(desk, "later.txt", b"later\n")
+    assert desk.workbench.sync_task(other.id, fetch=True).state is SyncState.SYNCED, "void"
+    desk.upstream.git("reset", "-q", "--hard", "HEAD~1")
+    new = rewrite(desk)
+    before = desk.workbench.task(task.id)
+    for each in (task, other):
+        with refused(ErrorCode.CONFLICT) as caught:
+            desk.workbench.sync_task(each.id, fetch=True)
+        assert caught.value.reason == "upstream_rewritten"
+        assert f"task create {desk.repo_id} --base main" in caught.value.hint
+    assert desk.workbench.task(task.id) == before
+    assert new == desk.workbench.create_task(desk.repo_id).base_commit
+
+
+def test_s224_a_task_without_commits_moves_to_the_rewritten_branch_and_keeps_none_of_the_old(desk: Desk) -> None:
+    task = begin_at_secret(desk)
+    (desk.worktree(task) / "mine").write_bytes(b"mine\n")
+    new = rewrite(desk)
+    done = desk.workbench.sync_task(task.id, fetch=True)
+    assert (done.state, done.head_commit, done.base_commit, done.ahead) == (SyncState.SYNCED, new, new, 0)
+    assert [change.path for change in done.changes] == ["mine"]
+    assert not (desk.worktree(task) / "secret.env").exists()
+    assert "was rewritten" in done.note
+
+
+def test_s224_a_task_without_commits_moves_back_with_its_branch(desk: Desk) -> None:
+    """The force push added no commit: the task had all of the branch, and one more became its own."""
+    task, first = begin_at_secret(desk), desk.task.base_commit
+    desk.upstream.git("reset", "-q", "--hard", "HEAD~1")
+    done = desk.workbench.sync_task(task.id, fetch=True)
+    assert (done.head_commit, done.base_commit, done.ahead) == (first, first, 0)
+    assert not (desk.worktree(task) / "secret.env").exists()
+
+
+def test_s224_a_fork_and_a_task_at_a_commit_know_that_their_base_was_of_the_remote(desk: Desk) -> None:
+    task = begin_at_secret(desk)
+    named = desk.workbench.create_task(desk.repo_id, base_branch=task.base_commit)
+    fork = desk.workbench.fork_task(task.id)
+    new = rewrite(desk)
+    desk.workbench.update_repository(desk.repo_id)
+    assert {desk.workbench.sync_task(each.id, "main").head_commit for each in (named, fork)} == {new}
+
+
+def test_a_base_that_was_on_no_branch_stays_among_the_tasks_own_commits(desk: Desk) -> None:
+    """Those of another task, or of a pull request, are what the task continues: also after the branch went on."""
+    desk.write("theirs", b"theirs\n")
+    tip = desk.workbench.commit(desk.task.id, "theirs").commit
+    task = desk.workbench.create_task(desk.repo_id, base_branch=tip)
+    advance(desk)
+    done = desk.workbench.sync_task(task.id, "main", fetch=True)
+    assert (done.state, done.ahead) == (SyncState.SYNCED, 2)
+
+
+# --- a base branch that is gone
+
+
+@pytest.mark.parametrize("renamed", [True, False], ids=["renamed default branch", "deleted base branch"])
+def test_a_sync_names_the_branch_to_merge_instead_of_one_that_is_gone(desk: Desk, *, renamed: bool) -> None:
+    if renamed:
+        task = desk.task
+        desk.upstream.git("branch", "-q", "-m", "main", "trunk")
+    else:
+        desk.upstream.git("branch", "-q", "topic")
+        task = desk.workbench.create_task(desk.repo_id, base_branch="topic", fetch=True)
+        desk.upstream.git("branch", "-q", "-D", "topic")
+    tip, default = advance(desk), "trunk" if renamed else "main"
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        desk.workbench.sync_task(task.id, fetch=True)
+    assert f"task sync {task.id} --onto {default}" in caught.value.hint
+    assert task.base_branch in caught.value.brief
+    done = desk.workbench.sync_task(task.id, default)
+    assert (done.base_commit, desk.workbench.task(task.id).base_branch) == (tip, default)

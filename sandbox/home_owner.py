@@ -1,0 +1,78 @@
+"""Who owns a home. Files of another user are no damage: the texts here name the owner, and how to hand a home over."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from typing import TypedDict
+
+_NOBODY = 65534  # root's files on a network file system that squashes root, and users that a namespace does not map
+
+
+class OtherOwner(TypedDict):
+    """The texts of an error, by their names there."""
+
+    brief: str
+    details: str
+    hint: str
+    reason: str
+
+
+def find_other_owner(root: Path, repositories: Path) -> OtherOwner | None:
+    """Why root, whom no permission stops, must not use a home of another user: new files would be root's. None: it may.
+
+    A directory without state of ours may be anyone's, such as a volume that was made for root.
+    """
+    try:
+        owner = repositories.stat().st_uid
+    except OSError:
+        return None
+    if os.geteuid() != 0 or owner in {0, _NOBODY}:
+        return None
+    return OtherOwner(
+        brief=f"The sandbox home {root} belongs to {describe_user(owner)}, and this command runs as root",
+        details="New files in it would be root's: its user could no longer use it.",
+        hint=f"Run the command as its user: sudo -u '#{owner}' sandbox ... To use it as root from now on: "
+        f"chown -R root {root}",
+        reason="other_owner",
+    )
+
+
+def describe_denied(path: Path, error: OSError) -> OtherOwner | None:
+    """Why we may not read or write a file of the home; None for other failures."""
+    if not isinstance(error, PermissionError):
+        return None
+    owner, home = _find_owner(path), _find_home(path)
+    belongs = f"it belongs to {describe_user(owner)}, " if owner is not None else ""
+    return OtherOwner(
+        brief=f"{path} cannot be used: {error.strerror}",
+        details=f"{belongs}this command runs as {describe_user(os.geteuid())}",
+        hint="A command as another user, such as root, may have made it. "
+        f"To take the files of the home back: sudo chown -R {os.geteuid()} {home}",
+        reason="other_owner",
+    )
+
+
+def describe_user(uid: int) -> str:
+    """Name and number of a user."""
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _find_owner(path: Path) -> int | None:
+    """The owner of a file; of the nearest folder that can be looked at, if it is hidden from us or not there."""
+    for place in (path, *path.parents):
+        try:
+            return place.stat().st_uid
+        except OSError:
+            continue
+    return None
+
+
+def _find_home(path: Path) -> Path:
+    """The home that a file is in: the folder above `repositories`; that of the file, for one directly in the home."""
+    above = [folder.parent for folder in path.parents if folder.name == "repositories"]
+    return above[-1] if above else path.parent
