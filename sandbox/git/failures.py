@@ -171,10 +171,10 @@ _RULES = (
         "A name is too long, or is a directory of another name.",
     ),
     (
-        r"^(fatal|error): [^\n]*unable to create '[^\n]*': file exists",
+        r"^(?>(fatal|error): .*?unable to create ('|file /)).*: file exists",
         ErrorCode.CONFLICT,
         "A file of the repository is locked: another git process changes it, or was killed while it did",
-        "Repeat the command. `sandbox gc` removes the lock that a killed process left, when it is a minute old.",
+        "Repeat the command. `sandbox gc` removes the lock that a killed process left, when it is eleven minutes old.",
     ),
     (
         r"fsck|invalid path|bad tree|broken link|^(?>.*?index-pack).*(failed|abort)",
