@@ -17,7 +17,8 @@ _QUOTED = lazy_pattern(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their 
 _USERINFO = lazy_pattern(r"(?<=://)[^/@\s]+@")
 _NO_MEMORY = r"^(fatal|error): (out of memory, \w+ failed|(in|de)flate\w*: out of memory)"  # the second is zlib's
 _FETCH_NEEDS_MORE = lazy_pattern(
-    rf"{_NO_MEMORY}|^remote: (fatal|error): out of memory|pack-objects died of signal|unable to create thread",
+    rf"{_NO_MEMORY}|^remote: (fatal|error): out of memory|pack-objects died of signal"
+    r"|unable to create thread|cannot create async thread",
     re.IGNORECASE | re.MULTILINE,
 )
 _FETCH_NEEDED_MORE = "The remote's answer needs more memory than git may use"

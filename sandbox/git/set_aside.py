@@ -26,11 +26,12 @@ from urllib.parse import quote
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git import partial as partial_clones
 from sandbox.git import shallow, transport
-from sandbox.git.failures import classify, scrub
+from sandbox.git.failures import classify, fetch_memory_error, may_need_more_memory, scrub
 from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import is_bad_name, read_texts
+from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, tree_of
-from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
+from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits, spool_input
 from sandbox.memory import TRANSFER_BUDGET
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ _log = logging.getLogger(__name__)
 
 _NOTE = "sandbox-refs-copied.json"
 _OWN_REFS = ("refs/heads/space-agent", "refs/sandbox")
-_NOT_OF_THE_CLONE = {ErrorCode.QUOTA_EXCEEDED, ErrorCode.TIMEOUT, ErrorCode.CONFLICT}
+_CHECK_DEADLINE_S = 600.0
+_STREAMING = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.bigFileThreshold", "GIT_CONFIG_VALUE_0": "1m"}
 
 
 class UncopiedRef(NamedTuple):
@@ -183,7 +185,7 @@ def copy_own_refs(source: Path, new: Git, access: RemoteAccess, lost: Container[
     for commit in _list_fork_points(old, tips) if partial_clones.is_partial(new) else ():
         if peel(new, commit, "commit"):
             partial_clones.fetch_missing_blobs(new, access, tree_of(new, commit))
-    failed = [name for name in refs if name in lost or is_bad_name(name) or not _copy_ref(old, new, name)]
+    failed = [name for name in refs if name in lost or is_bad_name(name) or not _copy_ref(old, new, name, access)]
     for name in failed:
         _log.error("%s could not be copied to the new clone: it is damaged, or its objects are lost", scrub(name))
     return failed
@@ -196,10 +198,10 @@ def _list_fork_points(old: Git, tips: Sequence[str]) -> list[str]:
     return list({line.removeprefix("-"): None for line in (*tips, *lines)})
 
 
-def _copy_ref(old: Git, new: Git, name: str) -> bool:
-    """Returns whether it was copied. Raises: `quota_exceeded`, `timeout`, `conflict`: it may be copied later."""
-    limits = ResourceLimits(transport.MAX_FETCH_BYTES, transport.MAX_MEMORY_BYTES)
-    with TRANSFER_BUDGET.reserve(limits.memory_bytes, LOCAL_DEADLINE_S):
+def _copy_ref(old: Git, new: Git, name: str, access: RemoteAccess) -> bool:
+    """Returns whether it was copied; False only if the old clone proves to be damaged. Raises: as `copy_own_refs`."""
+    limits = ResourceLimits(access.max_fetch_bytes, access.max_memory_bytes)
+    with TRANSFER_BUDGET.reserve(min(limits.memory_bytes, TRANSFER_BUDGET.total_bytes), LOCAL_DEADLINE_S):
         moved = new.attempt(
             "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
             *(("--update-shallow",) if shallow.is_shallow(old.git_dir) else ()), "--",
@@ -207,7 +209,28 @@ def _copy_ref(old: Git, new: Git, name: str) -> bool:
         )  # fmt: skip
     if moved.code == 0:
         return True
-    error = classify("fetch", moved.code, moved.stderr)
-    if error.code in _NOT_OF_THE_CLONE:
-        raise error
-    return False
+    if "fsck error in" in moved.stderr or _is_damaged(old, name, access):
+        return False
+    if may_need_more_memory(moved.stderr):
+        raise fetch_memory_error(moved.stderr)
+    raise classify("fetch", moved.code, moved.stderr)
+
+
+def _is_damaged(old: Git, name: str, access: RemoteAccess) -> bool:
+    """Whether what a task added on top of the remote's history cannot all be read. Raises: `quota_exceeded`, `timeout`;
+    then that is unknown.
+    """
+    checked = old.with_memory(choose_history_memory(access.max_memory_bytes))
+    options = ("--objects", "--no-object-names")
+    added = checked.attempt("rev-list", *options, name, "--not", "--remotes=origin", deadline_s=_CHECK_DEADLINE_S)
+    if added.code != 0:
+        return True
+    with (
+        spool_input(added.stdout) as ids,
+        old.with_memory(LARGE).stream(
+            "pack-objects", "--quiet", "--stdout", "--no-reuse-object", "--window=0", "--threads=1",
+            stdin=ids, env=_STREAMING, deadline_s=_CHECK_DEADLINE_S,
+        ) as packing,
+    ):  # fmt: skip
+        pass  # what it prints is dropped
+    return packing.code != 0

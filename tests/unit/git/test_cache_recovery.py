@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -345,12 +346,50 @@ def test_a_full_disk_at_the_end_of_a_repair_is_named(
     assert resolve_ref(Git(damaged), TASK_REF)
 
 
-def test_a_full_disk_does_not_count_as_lost_objects(
+def add_file(clone: Path, ref: str, content: bytes) -> str:
+    """A task with one file, on a branch; returns its object id."""
+    git = Git(clone)
+    blob = git.run("hash-object", "-w", "--stdin", stdin=content).decode().strip()
+    tree = git.run("mktree", stdin=f"100644 blob {blob}\tf\n".encode()).decode().strip()
+    command = ["git", f"--git-dir={clone}", *WHO, "commit-tree", "-m", ref, tree]
+    move_ref(git, ref, subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip(), "0" * 40)
+    return blob
+
+
+@pytest.mark.parametrize("limits", [{"max_fetch_bytes": 1}, {"max_memory_bytes": 3_000_000}, {}], ids=str)
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["whole", "damaged"])
+def test_only_a_damaged_branch_is_lost(
+    is_damaged: bool, limits: dict[str, Any], damaged: Path, remote: Path, tmp_path: Path
+) -> None:
+    """Too little disk or memory is an error, so that the copy is repeated; the limits are those of the fetch."""
+    reach = replace(access(remote, tmp_path), **limits)
+    blob = add_file(damaged, f"{TASK_REF}-2", os.urandom(6 << 20))
+    new = Git(tmp_path / "new.git")
+    subprocess.run(["git", "init", "-q", "--bare", str(new.git_dir)], check=True)
+    Git(damaged).run("update-ref", "-d", TASK_REF)
+    if is_damaged:
+        path = damaged / "objects" / blob[:2] / blob[2:]
+        path.chmod(0o600)
+        path.write_bytes(path.read_bytes()[:-100])
+    if limits and not is_damaged:
+        with pytest.raises(SandboxError) as caught:
+            set_aside.copy_own_refs(damaged, new, reach)
+        assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
+    else:
+        assert set_aside.copy_own_refs(damaged, new, reach) == [f"{TASK_REF}-2"] * is_damaged
+
+
+def test_an_error_of_the_copy_keeps_the_damaged_clone(
     damaged: Path, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "MAX_FETCH_BYTES", 1)
+    reach, copy = access(remote, tmp_path), set_aside.copy_own_refs
+
+    def copy_with_less(source: Path, new: Git, access: RemoteAccess, *rest: Any) -> list[str]:
+        return copy(source, new, replace(access, max_fetch_bytes=1), *rest)
+
+    monkeypatch.setattr(set_aside, "copy_own_refs", copy_with_less)
     with pytest.raises(SandboxError) as caught:
-        cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+        cache_clones.replace_corrupt_clone(damaged, reach)
     assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
     assert resolve_ref(Git(damaged), TASK_REF)
     assert not set_aside.list_set_aside(damaged)
