@@ -8,7 +8,7 @@ import shutil
 import time
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -117,7 +117,7 @@ def refresh(
             raise
         _log.warning("the cache clone %s is corrupt; cloning it again", path.name)
         return replace_corrupt_clone(path, access)
-    _copy_forgotten_refs(path, access)
+    set_aside.note_in_place(path)
     return head
 
 
@@ -177,7 +177,9 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
     that interrupted repairs set aside. Raises: as `refresh`; `internal` if refs of tasks cannot be read.
     """
     beside = path.with_name(f".{path.name}.incoming")
-    sources = [*((path,) if path.is_dir() else ()), *set_aside.list_unfinished(path)]
+    if path.is_dir():
+        set_aside.note_in_place(path)
+    sources = [path] if path.is_dir() else set_aside.list_unfinished(path)
     for source in sources:
         set_aside.read_own_refs(source)
         write_config(source, _find_oid_length(source, _read_last_fetch(source)))
@@ -193,13 +195,17 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
         if partial or transport.is_partial_source(git, access):
             partial_clones.mark_partial(beside)
         head = _fetch_and_record(git, access, is_new=True)
-        failed = {source: set_aside.copy_own_refs(source, git, access) for source in sources}
-        durable.make_durable(beside)
-        replaced = set_aside.put_in_place(path, beside)
+        failed: dict[Path, list[str]] = {}
+        for source in sources:
+            failed[source] = set_aside.copy_own_refs(source, git, access, set(chain(*failed.values())))
+        with set_aside.translated_shortages():
+            durable.make_durable(beside)
+            for source, names in failed.items():
+                set_aside.note_copied(source, names)
+            set_aside.put_in_place(path, beside)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    for source, names in failed.items():
-        set_aside.note_copied(replaced if source == path else source, names)
+    set_aside.note_in_place(path)
     return head
 
 
@@ -220,12 +226,6 @@ def replace_corrupt_clone(path: Path, access: RemoteAccess) -> RemoteHead:
     The corrupt clone is kept beside the new one, for inspection. Until the new one is complete it stays in its place.
     """
     return _create_clone(path, access, partial=False)
-
-
-def _copy_forgotten_refs(path: Path, access: RemoteAccess) -> None:
-    """Finish repairs that were interrupted before all refs of tasks were copied. Raises: as `_create_clone`."""
-    for aside in set_aside.list_unfinished(path):
-        set_aside.note_copied(aside, set_aside.copy_own_refs(aside, Git(path, access.git), access))
 
 
 def _fetch_and_record(

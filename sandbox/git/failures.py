@@ -17,7 +17,8 @@ _QUOTED = lazy_pattern(r"(?<!\w)'[^'\n]*'")  # git quotes URLs and paths; their 
 _USERINFO = lazy_pattern(r"(?<=://)[^/@\s]+@")
 _NO_MEMORY = r"^(fatal|error): (out of memory, \w+ failed|(in|de)flate\w*: out of memory)"  # the second is zlib's
 _FETCH_NEEDS_MORE = lazy_pattern(
-    rf"{_NO_MEMORY}|^remote: (fatal|error): out of memory|pack-objects died of signal|unable to create thread",
+    rf"{_NO_MEMORY}|^remote: (fatal|error): out of memory|pack-objects died of signal"
+    r"|unable to create thread|cannot create async thread",
     re.IGNORECASE | re.MULTILINE,
 )
 _FETCH_NEEDED_MORE = "The remote's answer needs more memory than git may use"
@@ -177,10 +178,10 @@ _RULES = (
         "A name is too long, or is a directory of another name.",
     ),
     (
-        r"^(fatal|error): [^\n]*unable to create '[^\n]*': file exists",
+        r"^(?>(fatal|error): .*?unable to create ('|file /)).*: file exists",
         ErrorCode.CONFLICT,
         "A file of the repository is locked: another git process changes it, or was killed while it did",
-        "Repeat the command. `sandbox gc` removes the lock that a killed process left, when it is a minute old.",
+        "Repeat the command. `sandbox gc` removes the lock that a killed process left, when it is eleven minutes old.",
     ),
     (
         r"fsck|invalid path|bad tree|broken link|^(?>.*?index-pack).*(failed|abort)",

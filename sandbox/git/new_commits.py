@@ -160,7 +160,7 @@ def fast_import_settings(changes: Iterable[TreeChange]) -> dict[str, str]:
     most = 2 + sum(1 + change.path.count(b"/") for change in changes)  # commit and root; each blob and its directories
     config = {"fastimport.unpackLimit": str(MOST_LOOSE), **_STREAMING}
     if most < MOST_LOOSE:
-        config["core.fsync"] = "loose-object,reference"
+        config["core.fsync"] = "loose-object,reference,-pack"
     return as_environment(config)
 
 

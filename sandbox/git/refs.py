@@ -250,7 +250,7 @@ def _ref_error(git: Git, names: Sequence[str], stderr: str) -> SandboxError:
                 f"{name} is locked: another process changes it, or was killed while it did",
                 details=stderr[:1000],
                 hint=f"Repeat the operation. The lock of a killed process counts for {_ABANDONED_S:.0f} s, or until "
-                "`sandbox gc`, which removes it after one minute.",
+                "`sandbox gc`, which removes it after eleven minutes.",
             )
     return SandboxError(
         ErrorCode.CONFLICT,

@@ -1,10 +1,12 @@
 """Cache clones that a repair set aside: which there are, and copying the refs of tasks out of them.
 
 Theory. A repair makes a new clone beside the damaged one, copies the refs of tasks into it, and only then puts it in
-the place of the damaged one, which is set aside under another name. A kill between the two renames leaves no clone,
-and the damaged one set aside: the next clone copies from there. Last, a note in the clone that was set aside names the
-refs that could not be copied. One without such a note may hold refs that the new clone lacks, so they are copied by
-the next fetch. While a note names a ref, that clone may hold the only copy of work.
+the place of the damaged one, which is set aside under another name. Before the renames a note in the damaged clone
+names the refs that could not be copied, and says that the new clone is not in place yet; afterwards, that it is. A kill
+between the two renames leaves no clone, and the damaged one set aside: the next clone copies from there. If there is a
+clone, all was copied before: it may have been deleted since, so it is not copied again. From a clone without a note,
+which an older version set aside, no ref is copied either. While a note names a ref, that clone may hold the only copy
+of work.
 
 The refs are read from their files: git leaves out those that it cannot read, and those of a damaged `packed-refs` all.
 """
@@ -13,20 +15,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git import partial as partial_clones
 from sandbox.git import shallow, transport
-from sandbox.git.failures import classify, scrub
+from sandbox.git.failures import classify, fetch_memory_error, may_need_more_memory, scrub
 from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import is_bad_name, read_texts
+from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, tree_of
-from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits
+from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits, spool_input
 from sandbox.memory import TRANSFER_BUDGET
 
 if TYPE_CHECKING:
@@ -36,7 +41,8 @@ _log = logging.getLogger(__name__)
 
 _NOTE = "sandbox-refs-copied.json"
 _OWN_REFS = ("refs/heads/space-agent", "refs/sandbox")
-_NOT_OF_THE_CLONE = {ErrorCode.QUOTA_EXCEEDED, ErrorCode.TIMEOUT, ErrorCode.CONFLICT}
+_CHECK_DEADLINE_S = 600.0
+_STREAMING = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.bigFileThreshold", "GIT_CONFIG_VALUE_0": "1m"}
 
 
 class UncopiedRef(NamedTuple):
@@ -51,11 +57,11 @@ class UncopiedRef(NamedTuple):
         return f"{scrub(self.name)} in {self.clone.name}, which a repair set aside"
 
 
-def put_in_place(path: Path, new: Path) -> Path:
-    """Rename a new clone to `path`. Returns where the clone is that it replaces; `path` if there was none."""
+def put_in_place(path: Path, new: Path) -> None:
+    """Rename a new clone to `path`, after the one that it replaces was set aside."""
     if not path.is_dir():
         new.rename(path)
-        return path
+        return
     aside = path.with_name(f".{path.name}.corrupt-{time.time_ns()}")
     path.rename(aside)
     try:
@@ -63,46 +69,87 @@ def put_in_place(path: Path, new: Path) -> Path:
     except BaseException:
         aside.rename(path)
         raise
-    return aside
 
 
 def list_set_aside(path: Path) -> list[Path]:
     """The clones that repairs of the clone at `path` set aside, the newest first."""
-    return sorted(path.parent.glob(f".{path.name}.corrupt-*"), reverse=True)
+    start = f".{path.name}.corrupt-"
+    found = (aside for aside in path.parent.glob(f"{start}*") if aside.name.removeprefix(start).isdecimal())
+    return sorted(found, key=lambda aside: int(aside.name.removeprefix(start)), reverse=True)
 
 
 def list_unfinished(path: Path) -> list[Path]:
-    """Those of them that may hold refs of tasks which were not copied, because the repair was interrupted."""
-    return [aside for aside in list_set_aside(path) if _read_note(aside) is None]
+    """Those of them that say that the new clone is not in place yet, because the repair was interrupted."""
+    notes = ((aside, _read_note(aside)) for aside in list_set_aside(path))
+    return [aside for aside, note in notes if note is not None and not note.is_in_place]
 
 
 def find_uncopied_refs(path: Path) -> list[UncopiedRef]:
-    """Refs of tasks that the clone at `path` lacks, and a clone that was set aside may have.
+    """Refs of tasks that a clone which was set aside may have, and the one at `path` has not, or at another commit.
 
     Raises: `internal` if their names cannot be read.
     """
     present = read_own_refs(path)
     found = []
     for aside in list_set_aside(path):
-        noted = _read_note(aside)
-        names = noted if noted is not None else read_own_refs(aside)
-        found += [UncopiedRef(aside, name) for name in names if name not in present]
+        refs, note = read_own_refs(aside), _read_note(aside)
+        is_copied = note is not None and (note.is_in_place or path.is_dir())
+        names = note.not_copied if note is not None and is_copied else list(refs)
+        found += [UncopiedRef(aside, name) for name in names if name not in present or present[name] != refs.get(name)]
     return found
 
 
-def _read_note(aside: Path) -> list[str] | None:
-    """The refs that could not be copied; None if copying was not finished."""
+class _Note(NamedTuple):
+    """What a repair has noted in a clone. `not_copied`: the names of refs."""
+
+    not_copied: list[str]
+    is_in_place: bool
+
+
+def _read_note(aside: Path) -> _Note | None:
+    """None if there is none: an older version set the clone aside."""
     try:
-        return [str(name) for name in json.loads((aside / _NOTE).read_bytes())["not_copied"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        record = json.loads((aside / _NOTE).read_bytes())
+        return _Note([str(name) for name in record["not_copied"]], bool(record.get("is_in_place", True)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def note_copied(aside: Path, failed: Iterable[str]) -> None:
-    """Note that the refs of a clone were copied, but for those in `failed`."""
-    beside = aside / f"{_NOTE}.new"
-    beside.write_text(json.dumps({"schema_version": 1, "not_copied": sorted(failed)}))
-    beside.replace(aside / _NOTE)
+def note_copied(source: Path, failed: Iterable[str], *, is_in_place: bool = False) -> None:
+    """Note durably that the refs of a clone were copied to a new one, but for those in `failed`."""
+    beside = source / f"{_NOTE}.new"
+    record = {"schema_version": 1, "not_copied": sorted(failed), "is_in_place": is_in_place}
+    beside.write_text(json.dumps(record))
+    _sync(beside)
+    beside.replace(source / _NOTE)
+    _sync(source)
+
+
+def note_in_place(path: Path) -> None:
+    """Note that the clone at `path` is in the place of those that it was copied from."""
+    with translated_shortages():
+        for number, aside in enumerate(list_unfinished(path)):
+            if number == 0:
+                _sync(path.parent)  # the renames
+            note = _read_note(aside)
+            note_copied(aside, note.not_copied if note else (), is_in_place=True)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def translated_shortages() -> Iterator[None]:
+    """The block writes files. Raises: `quota_exceeded` for a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise translate_shortage(error) or error from error
 
 
 def read_own_refs(path: Path) -> dict[str, str]:
@@ -124,10 +171,11 @@ def read_own_refs(path: Path) -> dict[str, str]:
         ) from error
 
 
-def copy_own_refs(source: Path, new: Git, access: RemoteAccess) -> list[str]:
-    """Copy the refs of tasks that the new clone lacks, with their objects; returns those that are lost.
+def copy_own_refs(source: Path, new: Git, access: RemoteAccess, lost: Container[str] = ()) -> list[str]:
+    """Copy the refs of tasks that the new clone lacks, with their objects; returns those that are not copied.
 
-    Of a partial clone also the files that these tasks need are fetched. Raises: network errors, `quota_exceeded`,
+    `lost`: those that a newer clone has but that could not be copied from it. They are not copied: a branch would move
+    back. Of a partial clone also the files that these tasks need are fetched. Raises: network errors, `quota_exceeded`,
     `timeout`; `internal` if the refs cannot be read.
     """
     present = read_own_refs(new.git_dir)
@@ -137,7 +185,7 @@ def copy_own_refs(source: Path, new: Git, access: RemoteAccess) -> list[str]:
     for commit in _list_fork_points(old, tips) if partial_clones.is_partial(new) else ():
         if peel(new, commit, "commit"):
             partial_clones.fetch_missing_blobs(new, access, tree_of(new, commit))
-    failed = [name for name in refs if is_bad_name(name) or not _copy_ref(old, new, name)]
+    failed = [name for name in refs if name in lost or is_bad_name(name) or not _copy_ref(old, new, name, access)]
     for name in failed:
         _log.error("%s could not be copied to the new clone: it is damaged, or its objects are lost", scrub(name))
     return failed
@@ -150,10 +198,10 @@ def _list_fork_points(old: Git, tips: Sequence[str]) -> list[str]:
     return list({line.removeprefix("-"): None for line in (*tips, *lines)})
 
 
-def _copy_ref(old: Git, new: Git, name: str) -> bool:
-    """Returns whether it was copied. Raises: `quota_exceeded`, `timeout`, `conflict`: it may be copied later."""
-    limits = ResourceLimits(transport.MAX_FETCH_BYTES, transport.MAX_MEMORY_BYTES)
-    with TRANSFER_BUDGET.reserve(limits.memory_bytes, LOCAL_DEADLINE_S):
+def _copy_ref(old: Git, new: Git, name: str, access: RemoteAccess) -> bool:
+    """Returns whether it was copied; False only if the old clone proves to be damaged. Raises: as `copy_own_refs`."""
+    limits = ResourceLimits(access.max_fetch_bytes, access.max_memory_bytes)
+    with TRANSFER_BUDGET.reserve(min(limits.memory_bytes, TRANSFER_BUDGET.total_bytes), LOCAL_DEADLINE_S):
         moved = new.attempt(
             "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
             *(("--update-shallow",) if shallow.is_shallow(old.git_dir) else ()), "--",
@@ -161,7 +209,28 @@ def _copy_ref(old: Git, new: Git, name: str) -> bool:
         )  # fmt: skip
     if moved.code == 0:
         return True
-    error = classify("fetch", moved.code, moved.stderr)
-    if error.code in _NOT_OF_THE_CLONE:
-        raise error
-    return False
+    if "fsck error in" in moved.stderr or _is_damaged(old, name, access):
+        return False
+    if may_need_more_memory(moved.stderr):
+        raise fetch_memory_error(moved.stderr)
+    raise classify("fetch", moved.code, moved.stderr)
+
+
+def _is_damaged(old: Git, name: str, access: RemoteAccess) -> bool:
+    """Whether what a task added on top of the remote's history cannot all be read. Raises: `quota_exceeded`, `timeout`;
+    then that is unknown.
+    """
+    checked = old.with_memory(choose_history_memory(access.max_memory_bytes))
+    options = ("--objects", "--no-object-names")
+    added = checked.attempt("rev-list", *options, name, "--not", "--remotes=origin", deadline_s=_CHECK_DEADLINE_S)
+    if added.code != 0:
+        return True
+    with (
+        spool_input(added.stdout) as ids,
+        old.with_memory(LARGE).stream(
+            "pack-objects", "--quiet", "--stdout", "--no-reuse-object", "--window=0", "--threads=1",
+            stdin=ids, env=_STREAMING, deadline_s=_CHECK_DEADLINE_S,
+        ) as packing,
+    ):  # fmt: skip
+        pass  # what it prints is dropped
+    return packing.code != 0

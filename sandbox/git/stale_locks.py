@@ -1,6 +1,8 @@
 """Locks of git in a cache clone that a killed process left. No git ever removes them, and each stops those who need it.
 
-A lock is stale if no process has it open and it is older than a minute: git closes a lock only to rename it.
+A lock is stale if no process has it open and it is older than the longest command of ours that locks refs: git closes
+the lock of a ref long before it renames it. A git that is killed while it packs refs leaves `packed-refs.new`, too,
+which stops all that delete refs.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from sandbox.git.unfinished_packs import is_not_open
 
 _ResultT = TypeVar("_ResultT")
 
-_PLACES = ("*.lock", "refs/**/*.lock", "objects/**/*.lock")
-_MIN_AGE_S = 60.0
+_PLACES = ("*.lock", "packed-refs.new", "refs/**/*.lock", "objects/**/*.lock")
+_MIN_AGE_S = 630.0
+"""The deadline of `pack-refs` in `cache_clones`, and a margin."""
 
 
 def list_stale_locks(git_dir: Path) -> list[Path]:

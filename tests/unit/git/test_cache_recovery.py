@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandbox import durable
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import cache_clones, set_aside, transport
 from sandbox.git.objects import blob_id, tree_of
@@ -223,7 +226,7 @@ def test_an_interrupted_repair_loses_no_branch(
             cache_clones.replace_corrupt_clone(damaged, reach)
     assert resolve_ref(Git(damaged), TASK_REF)
 
-    if step != "note" and step:
+    if step:
         cache_clones.replace_corrupt_clone(damaged, reach)
     cache_clones.refresh(damaged, reach, time.time())
 
@@ -271,32 +274,122 @@ def test_a_repair_that_was_killed_between_its_renames_is_finished_by_the_next_cl
     assert set_aside.find_uncopied_refs(damaged) == []
 
 
-def test_branches_that_only_a_clone_set_aside_has_are_copied_by_the_next_fetch(
-    damaged: Path, remote: Path, tmp_path: Path
+@pytest.mark.parametrize("is_marked", [False, True], ids=["older version", "killed"])
+def test_a_deleted_branch_does_not_come_back(
+    is_marked: bool, damaged: Path, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As an earlier version left it, which copied the refs last. A branch that was deleted since does not come back."""
+    """Of a clone that an older version set aside, without a note, or after a kill before the last note."""
     reach = access(remote, tmp_path)
-    aside = tmp_path / ".clone.git.corrupt-12"
-    damaged.rename(aside)
-    hidden = aside.rename(tmp_path / "hidden")
-    cache_clones.refresh(damaged, reach)
-    hidden.rename(aside)
-    assert resolve_ref(Git(damaged), TASK_REF) is None
-
-    cache_clones.refresh(damaged, reach, time.time())
-
-    assert resolve_ref(Git(damaged), TASK_REF)
+    with monkeypatch.context() as patched:
+        patched.setattr(set_aside, "note_in_place", lambda _: None)
+        cache_clones.replace_corrupt_clone(damaged, reach)
+    (aside,) = set_aside.list_set_aside(damaged)
+    if not is_marked:
+        (aside / set_aside._NOTE).unlink()
+    assert resolve_ref(Git(damaged), TASK_REF)  # control
+    assert set_aside.find_uncopied_refs(damaged) == []
     Git(damaged).run("update-ref", "-d", TASK_REF)
+
     cache_clones.refresh(damaged, reach, time.time())
+    cache_clones.replace_corrupt_clone(damaged, reach)
+
     assert resolve_ref(Git(damaged), TASK_REF) is None
+    uncopied = [ref.name for ref in set_aside.find_uncopied_refs(damaged)]
+    assert uncopied == ([] if is_marked else [TASK_REF])
 
 
-def test_a_full_disk_does_not_count_as_lost_objects(
+def test_no_branch_moves_back(damaged: Path, remote: Path, tmp_path: Path) -> None:
+    """Two repairs were killed between their renames; what the newer clone has of the branch is damaged."""
+    damaged_at = add_work(damaged, f"{TASK_REF}-2")
+    older, newer = (tmp_path / f".clone.git.corrupt-{number}" for number in (9, 10))
+    shutil.copytree(damaged, older)
+    Git(older).run("update-ref", TASK_REF, damaged_at)
+    damaged.rename(newer)
+    tip = resolve_ref(Git(newer), TASK_REF)
+    assert tip
+    (newer / "objects" / tip[:2] / tip[2:]).unlink()
+    for aside in (older, newer):
+        set_aside.note_copied(aside, ())
+    assert set_aside.list_unfinished(damaged) == [newer, older]
+
+    cache_clones.refresh(damaged, access(remote, tmp_path))
+
+    assert resolve_ref(Git(damaged), TASK_REF) is None
+    assert resolve_ref(Git(damaged), f"{TASK_REF}-2") == damaged_at  # control
+    lost = [set_aside.UncopiedRef(aside, TASK_REF) for aside in (newer, older)]
+    assert set_aside.find_uncopied_refs(damaged) == lost
+    Git(damaged).run("update-ref", TASK_REF, damaged_at)
+    assert set_aside.find_uncopied_refs(damaged) == lost[:1]
+
+
+def test_clones_of_another_repository_are_not_ours(tmp_path: Path) -> None:
+    ours, other = tmp_path / ".id.corrupt-9", tmp_path / ".id.corrupt-9.corrupt-123"
+    for path in (ours, other, tmp_path / ".id.corrupt-9.incoming"):
+        path.mkdir()
+    assert set_aside.list_set_aside(tmp_path / "id") == [ours]
+    assert set_aside.list_set_aside(tmp_path / "id.corrupt-9") == [other]
+
+
+@pytest.mark.parametrize(("module", "step"), [(durable, "make_durable"), (set_aside, "_sync")])
+def test_a_full_disk_at_the_end_of_a_repair_is_named(
+    module: Any, step: str, damaged: Path, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, step, fail)
+        with pytest.raises(SandboxError) as caught:
+            cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+    assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
+    cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+    assert resolve_ref(Git(damaged), TASK_REF)
+
+
+def add_file(clone: Path, ref: str, content: bytes) -> str:
+    """A task with one file, on a branch; returns its object id."""
+    git = Git(clone)
+    blob = git.run("hash-object", "-w", "--stdin", stdin=content).decode().strip()
+    tree = git.run("mktree", stdin=f"100644 blob {blob}\tf\n".encode()).decode().strip()
+    command = ["git", f"--git-dir={clone}", *WHO, "commit-tree", "-m", ref, tree]
+    move_ref(git, ref, subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip(), "0" * 40)
+    return blob
+
+
+@pytest.mark.parametrize("limits", [{"max_fetch_bytes": 1}, {"max_memory_bytes": 3_000_000}, {}], ids=str)
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["whole", "damaged"])
+def test_only_a_damaged_branch_is_lost(
+    is_damaged: bool, limits: dict[str, Any], damaged: Path, remote: Path, tmp_path: Path
+) -> None:
+    """Too little disk or memory is an error, so that the copy is repeated; the limits are those of the fetch."""
+    reach = replace(access(remote, tmp_path), **limits)
+    blob = add_file(damaged, f"{TASK_REF}-2", os.urandom(6 << 20))
+    new = Git(tmp_path / "new.git")
+    subprocess.run(["git", "init", "-q", "--bare", str(new.git_dir)], check=True)
+    Git(damaged).run("update-ref", "-d", TASK_REF)
+    if is_damaged:
+        path = damaged / "objects" / blob[:2] / blob[2:]
+        path.chmod(0o600)
+        path.write_bytes(path.read_bytes()[:-100])
+    if limits and not is_damaged:
+        with pytest.raises(SandboxError) as caught:
+            set_aside.copy_own_refs(damaged, new, reach)
+        assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
+    else:
+        assert set_aside.copy_own_refs(damaged, new, reach) == [f"{TASK_REF}-2"] * is_damaged
+
+
+def test_an_error_of_the_copy_keeps_the_damaged_clone(
     damaged: Path, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "MAX_FETCH_BYTES", 1)
+    reach, copy = access(remote, tmp_path), set_aside.copy_own_refs
+
+    def copy_with_less(source: Path, new: Git, access: RemoteAccess, *rest: Any) -> list[str]:
+        return copy(source, new, replace(access, max_fetch_bytes=1), *rest)
+
+    monkeypatch.setattr(set_aside, "copy_own_refs", copy_with_less)
     with pytest.raises(SandboxError) as caught:
-        cache_clones.replace_corrupt_clone(damaged, access(remote, tmp_path))
+        cache_clones.replace_corrupt_clone(damaged, reach)
     assert caught.value.code is ErrorCode.QUOTA_EXCEEDED
     assert resolve_ref(Git(damaged), TASK_REF)
     assert not set_aside.list_set_aside(damaged)

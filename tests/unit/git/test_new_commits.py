@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -135,6 +139,20 @@ def test_a_pack_that_is_not_synced_to_disk_does_not_stay(upstream: Upstream, fil
     new_commits.build_tree(Git(upstream.git_dir), committed(upstream, BASE), changes)
     packs = list((upstream.git_dir / "objects" / "pack").glob("*.pack"))
     assert synced or packs == []
+
+
+@pytest.mark.parametrize(("files", "synced"), [(1, False), (40, True)])
+def test_only_a_pack_that_stays_is_synced(upstream: Upstream, tmp_path: Path, files: int, synced: bool) -> None:
+    """`core.fsync` adds to what git syncs by default: that a pack is not synced must be said."""
+    trace = tmp_path / "trace"
+    env = new_commits.fast_import_settings([put(b"%d" % n, b"") for n in range(files)])
+    blobs = b"".join(b"blob\ndata %d\n%d\n" % (len(b"%d" % n), n) for n in range(files))
+    command = ["git", f"--git-dir={upstream.git_dir}", "fast-import", "--quiet", "--done"]
+    subprocess.run(command, input=blobs + b"done\n", env={**env, "GIT_TRACE2_EVENT": str(trace)}, check=True)
+    events = [json.loads(line) for line in trace.read_text().splitlines()]
+    name = events[0]["sid"]
+    syncs = [e["value"] for e in events if e["sid"] == name and e.get("key") == "fsync/hardware-flush"]
+    assert bool(syncs) == synced
 
 
 def test_a_pack_that_stays_is_synced_to_disk(upstream: Upstream) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,9 +17,10 @@ from sandbox.git.process import Git
 from sandbox.git.refs import resolve_ref
 from sandbox.git.stale_locks import list_stale_locks
 from sandbox.git.transport import RemoteAccess
+from sandbox.git.unfinished_packs import is_not_open
 from tests.unit.conftest import Upstream, access_to, refused
 
-BRANCH, PACKED = "refs/remotes/origin/main.lock", "packed-refs.lock"
+BRANCH, PACKED, UNFINISHED = "refs/remotes/origin/main.lock", "packed-refs.lock", "packed-refs.new"
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def lock(clone: Path, name: str, age_s: float) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [BRANCH, PACKED])
+@pytest.mark.parametrize("name", [BRANCH, PACKED, UNFINISHED])
 def test_a_fetch_removes_an_old_lock(name: str, clone: Path, reach: RemoteAccess) -> None:
     left = lock(clone, name, 3600)
     head = cache_clones.refresh(clone, reach)
@@ -59,7 +61,7 @@ def test_a_fetch_removes_an_old_lock(name: str, clone: Path, reach: RemoteAccess
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["young", "opened"])
-@pytest.mark.parametrize("name", [BRANCH, PACKED])
+@pytest.mark.parametrize("name", [BRANCH, PACKED, UNFINISHED])
 def test_a_lock_that_may_be_in_use_stays_and_is_named(
     name: str, opened: bool, clone: Path, reach: RemoteAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +76,29 @@ def test_a_lock_that_may_be_in_use_stays_and_is_named(
         cache_clones.refresh(clone, reach)
     assert "`sandbox gc`" in caught.value.hint
     assert used.exists()
+
+
+def test_a_fetch_removes_what_a_killed_pack_refs_left(clone: Path, reach: RemoteAccess) -> None:
+    left = [lock(clone, name, 3600) for name in (PACKED, UNFINISHED)]
+    cache_clones.refresh(clone, reach)
+    assert resolve_ref(Git(clone), "refs/remotes/origin/gone") is None
+    assert not any(path.exists() for path in left)
+
+
+def test_a_lock_that_a_live_transaction_has_closed_is_not_stale(clone: Path) -> None:
+    """git closes the lock of a ref when it is prepared, and holds it until the end: longest while it packs refs."""
+    command = ["git", f"--git-dir={clone}", "update-ref", "--stdin"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"start\ncreate refs/heads/x refs/remotes/origin/main\nprepare\n")
+        process.stdin.flush()
+        assert [process.stdout.readline() for _ in range(2)] == [b"start: ok\n", b"prepare: ok\n"]
+        held = clone / "refs/heads/x.lock"
+        assert is_not_open(held)  # control
+        os.utime(held, (time.time() - 600,) * 2)
+        assert list_stale_locks(clone) == []
+        process.stdin.write(b"abort\n")
 
 
 def test_packing_many_refs_removes_an_old_lock(
