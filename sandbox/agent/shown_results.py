@@ -16,11 +16,10 @@ from pydantic import BaseModel
 
 from sandbox.agent.file_results import end_cut_content, file_result
 from sandbox.agent.json_lines import neutralise_values
-from sandbox.agent.tool_hints import name_home, replace_commands
+from sandbox.agent.tool_hints import replace_commands
 from sandbox.agent.tools import Tool
 from sandbox.errors import SandboxError
 from sandbox.models import Diff, FileContent, SyncResult
-from sandbox.store.home import default_home
 from sandbox.text import neutralise_lines, one_line
 from sandbox.workbench import Workbench
 
@@ -52,22 +51,10 @@ def show_result(tool: Tool, result: BaseModel, budget_bytes: int = BUDGET_BYTES)
 
 
 def show_error(error: SandboxError, home: Path) -> str:
-    """A typed error as JSON, without paths of this host, and with tools in place of the commands in its hint. Commands
-    about approvals name the home, unless it is the default: the agent passes them on to a person.
-    """
+    """A typed error as JSON, without paths of this host, and with tools in place of the commands in its hint."""
     payload = neutralise_values(error.payload())
     payload["error"]["hint"] = replace_commands(payload["error"]["hint"])
-    shown = json.loads(_json(payload).replace(_json(str(home))[1:-1], "$SANDBOX_HOME"))
-    if not _is_default(home):
-        shown["error"]["hint"] = name_home(shown["error"]["hint"], home)
-    return _json(shown)
-
-
-def _is_default(home: Path) -> bool:
-    try:
-        return home == default_home({})
-    except SandboxError:  # of this user there is none
-        return False
+    return _json(payload).replace(_json(str(home))[1:-1], "$SANDBOX_HOME")
 
 
 def take_losses(workbench: Workbench, arguments: Mapping[str, Any]) -> list[str]:

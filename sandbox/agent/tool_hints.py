@@ -6,8 +6,6 @@ A model that runs the command in its own shell would bypass approval.
 from __future__ import annotations
 
 import re
-import shlex
-from pathlib import Path
 
 from sandbox.agent.tools import TOOLS, Tool
 
@@ -25,7 +23,6 @@ _WORDS = "|".join(sorted(_TOOLS, key=len, reverse=True))
 _QUOTED = re.compile(rf"`sandbox (?!check stop task-|verify [^`]*--no-cache)({_WORDS})( (?![^`]*--discard)[^`]*)?`")
 _GIVEN = re.compile(rf" --({'|'.join(_ARGUMENTS)})(?: ([^-\s][^\s]*))?(?!\S)")
 _ONLY_FOR_PEOPLE = re.compile(r"; `sandbox check runs[^`]*`[^`;.]*")  # no tool lists runs
-_ABOUT_APPROVALS = re.compile(r"(?<![\w-])sandbox (?=approvals )")
 _PLAIN = re.compile(rf"(?<!`)\bsandbox ({_WORDS})(?![\w-])")
 
 
@@ -37,13 +34,6 @@ def replace_commands(text: str) -> str:
     quoted = _QUOTED.sub(lambda found: _name_call(TOOLS[_TOOLS[found[1]]], found[2] or ""), people)
     parts = _PLAIN.sub(lambda found: _TOOLS[found[1]], quoted).split("`")
     return "`".join([_replace_options(part) if n % 2 == 0 else part for n, part in enumerate(parts)])
-
-
-def name_home(text: str, home: Path) -> str:
-    """A hint with the home in commands about approvals: a person runs them in a terminal, where another one may be the
-    default. Pure.
-    """
-    return _ABOUT_APPROVALS.sub(lambda _: f"sandbox --home {shlex.quote(str(home))} ", text)
 
 
 def _name_call(tool: Tool, words: str) -> str:

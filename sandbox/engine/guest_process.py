@@ -35,19 +35,22 @@ def find_guest_pid(
     inspected: Mapping[str, Any],
     inspect: Callable[[], Mapping[str, Any] | None],
     proc: Path = Path("/proc"),
+    *,
+    find_patience: Callable[[], float] = float,
 ) -> int:
     """The process of a guest, proven to be its own; 0 for one that has ended.
 
-    `inspect`: asks the engine again. Raises: `engine_unavailable` for a guest that runs where this process cannot see
-    it.
+    `inspect`: asks the engine again. `find_patience`: how many seconds an engine may still call a guest running
+    of which no process is left. Raises: `engine_unavailable` for a guest that runs where this process cannot see it.
     """
     container_id, pid = str(inspected["Id"]), int(inspected["State"]["Pid"])
-    ends_at = time.monotonic() + _ENDING_S
-    while not is_guest_process(_read_groups(proc, pid), container_id):
+    began_at = time.monotonic()
+    while not is_guest_process(groups := _read_groups(proc, pid), container_id):
         found = inspect()  # one that has just ended has no process, or none in its group any more
         if found is None or not found["State"]["Running"]:
             return 0
-        if time.monotonic() > ends_at:
+        waited_s = time.monotonic() - began_at
+        if waited_s > _ENDING_S and (groups or waited_s > find_patience()):
             raise SandboxError(
                 ErrorCode.ENGINE_UNAVAILABLE,
                 "The controller does not see the guest's processes, so the guest cannot be verified; it was stopped",
@@ -56,6 +59,16 @@ def find_guest_pid(
             )
         time.sleep(_PAUSE_S)
     return pid
+
+
+def find_patience(path: str, timeout_s: float) -> float:
+    """For `find_guest_pid`: the time of the engine behind this socket, whose processes this process sees; 0 where it
+    does not, since a guest without a process is then one that cannot be seen.
+    """
+    try:
+        return timeout_s if sees_processes_of(path) else 0.0
+    except OSError:
+        return 0.0
 
 
 def sees_processes_of(path: str, proc: Path = Path("/proc")) -> bool:

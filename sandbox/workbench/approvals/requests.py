@@ -100,10 +100,15 @@ def _choose_covering(live: Iterable[Approval], call: AgentCall, now: datetime) -
 
 
 def find_used(home: Home, call: AgentCall, since: datetime) -> Approval | None:
-    """The approval for exactly this call that was used up since then, and has not expired; None without one."""
+    """The first approval of `list_used`; None without one."""
+    return next(iter(list_used(home, call, since)), None)
+
+
+def list_used(home: Home, call: AgentCall, since: datetime) -> tuple[Approval, ...]:
+    """The approvals for exactly this call that were used up since then, and have not expired; oldest first."""
     digest, now = approvals.fingerprint(call), datetime.now(UTC)
     used = (a for a in store.list_recent(home) if a.state is ApprovalState.USED and a.fingerprint == digest)
-    return next((a for a in used if a.used_at is not None and a.used_at >= since and now < a.expires_at), None)
+    return tuple(a for a in used if a.used_at is not None and a.used_at >= since and now < a.expires_at)
 
 
 def find_outdated(home: Home, call: AgentCall) -> OutdatedApproval | None:

@@ -66,6 +66,7 @@ WAIT_S = 60.0
 
 AFTER_A_KILL: tuple[Finder, ...] = (
     find_dead_guests,
+    find_quarantined,
     find_guest_marks,
     find_dead_rooms,
     find_unused_users,
@@ -76,6 +77,8 @@ AFTER_A_KILL: tuple[Finder, ...] = (
     find_controllers,
 )
 """Run by the next controller before its first operation: guests that still run, and leftovers that use disk space."""
+
+_OF_ENGINE = frozenset({find_dead_guests, find_quarantined, find_guest_marks})
 
 ALL: tuple[Finder, ...] = (
     find_quarantined,
@@ -201,9 +204,7 @@ def clean_up_after_kill(services: Services) -> None:
 def _tidy_up(services: Services) -> None:
     dead = [d for d in list_dead_controllers(services.home.liveness) if not d.is_marked_failed]
     reconciler = Reconciler(services)
-    finders = [
-        f for f in AFTER_A_KILL if f not in {find_dead_guests, find_guest_marks} or any(d.used_engine for d in dead)
-    ]
+    finders = [f for f in AFTER_A_KILL if f not in _OF_ENGINE or any(d.used_engine for d in dead)]
     for leftover in _run_finders(reconciler, finders).done:
         _log.info("left by a killed controller: %s %s: %s", leftover.kind, leftover.name, leftover.action.value)
     if reconciler.guests_unknown:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from sandbox.git import objects
 from sandbox.git.blobs import read_blobs
 from sandbox.git.diff import blob_sizes
+from sandbox.git.failures import OutOfMemory
+from sandbox.git.memory_limits import LARGE
 from sandbox.git.merge import TreeConflict, TreeMerge
 from sandbox.git.process import Git
 from sandbox.lazy_pattern import lazy_pattern
@@ -31,13 +33,18 @@ _EXCERPT_NOTE = (
 _NO_TEXT_NOTE = (
     "Of a conflict with neither 'merged' nor 'excerpt' no text can be shown: take a side, or send the content"
 )
+_LEFT_OUT_NOTE = "Only the first {most} conflicts have a text: sync with an answer for those to see the next"
 
 
 def describe_hidden_texts(conflicts: Sequence[MergeConflict]) -> str:
     """How to resolve conflicts that are not shown whole; "" without one. Pure."""
-    hidden = [one for one in conflicts if one.ours and one.theirs and one.merged is None]
-    notes = ((_EXCERPT_NOTE, any(one.excerpt is not None for one in hidden)),
-             (_NO_TEXT_NOTE, any(one.excerpt is None for one in hidden)))  # fmt: skip
+    first, further = conflicts[:MERGED_TEXTS], conflicts[MERGED_TEXTS:]
+    hidden = [one for one in first if one.ours and one.theirs and one.merged is None]
+    notes = (
+        (_EXCERPT_NOTE, any(one.excerpt is not None for one in hidden)),
+        (_NO_TEXT_NOTE, any(one.excerpt is None for one in hidden)),
+        (_LEFT_OUT_NOTE.format(most=MERGED_TEXTS), any(one.ours and one.theirs for one in further)),
+    )
     return ". ".join(text for text, applies in notes if applies)
 
 
@@ -72,7 +79,11 @@ def _excerpt(git: Git, merge: TreeMerge, conflict: TreeConflict, merged: tuple[s
     parts = list(_split_parts(text, merge.labels))
     if not parts or conflict.ours is None:
         return None
-    out = git.run("diff", "-U0", "--no-color", "--no-ext-diff", "--no-textconv", conflict.ours.oid, oid)
+    words = ("diff", "-U0", "--no-color", "--no-ext-diff", "--no-textconv")
+    try:
+        out = git.with_memory(LARGE).run(*words, conflict.ours.oid, oid)
+    except OutOfMemory:
+        return None
     found = [match for line in out.split(b"\n") if (match := _LINES_OF_DIFF.match(line))]
     changes = [tuple(int(match[name] or 1) for name in ("old", "deleted", "new", "added")) for match in found]
     shown, left = [], MERGED_BYTES

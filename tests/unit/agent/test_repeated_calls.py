@@ -62,7 +62,8 @@ def carry_out(desk: Desk, name: str, **given: object) -> str:
     allowed = permit(desk, name, **given)
     assert (allowed.permission.approval_id, allowed.answer) == (asked, None)
     arguments = TOOLS[name].input_model(**{"task_id": desk.task.id, **given})
-    TOOLS[name].call(ToolCall(desk.workbench, arguments, Watch(), allowed.state))
+    permitted = Agent(desk.workbench, desk.home).with_permission(allowed.permission).workbench
+    TOOLS[name].call(ToolCall(permitted, arguments, Watch(), allowed.state))
     return asked
 
 
@@ -92,6 +93,16 @@ def test_s225_a_used_approval_sends_nothing_to_a_branch_that_others_changed(desk
     error = ask(desk, PUSH)
     assert error.hint.startswith(f"Since {asked} was asked for, this changed: it was used up by the same call at ")
     assert remote_branch(desk) == before
+
+
+def test_s225_a_person_is_asked_if_the_approved_call_did_not_end_well_though_the_branch_is_there(desk: Desk) -> None:
+    """The call was killed before it sent anything, and a person pushed. Control: the first test."""
+    asked = approve(desk, PUSH)
+    assert permit(desk, PUSH).permission.approval_id == asked
+    desk.workbench.push(desk.task.id)
+    assert ask(desk, PUSH).hint.startswith(
+        f"Since {asked} was asked for, this changed: it was used up by the same call"
+    )
 
 
 def test_s225_another_commit_is_asked_about(desk: Desk) -> None:

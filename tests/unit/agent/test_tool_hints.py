@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from sandbox.agent.tools import TOOLS
 from sandbox.edits.patch_paths import UngatedError
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.policy.commit import AddedFile, CommitPolicy, require_sources
-from sandbox.store.home import Home, default_home
+from sandbox.store.home import Home
 from sandbox.store.records import find_task
 
 
@@ -51,17 +50,13 @@ def test_a_command_that_has_a_tool_is_told_as_the_tool(hint: str, told: str) -> 
     assert replace_commands(hint) == told
 
 
-def test_a_command_about_approvals_names_a_home_that_is_not_the_default(tmp_path: Path) -> None:
-    """It is for a person's terminal. Other paths of the host are masked; the default home needs no name."""
-    home = tmp_path / "a \\1 home"
-    hint = f"They run: sandbox approvals approve apr-1. See {home}/x. `sandbox gc` removes it."
+def test_a_hint_about_approvals_has_no_path_of_this_host(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    hint = f"They run: sandbox approvals approve apr-1. See {home}/x."
     error = SandboxError(ErrorCode.APPROVAL_REQUIRED, "A person has to approve it", details=f"in {home}", hint=hint)
     shown = json.loads(show_error(error, home))["error"]
-    command = shown["hint"].partition("They run: ")[2].partition(". See")[0]
-    assert shlex.split(command) == ["sandbox", "--home", str(home), "approvals", "approve", "apr-1"]
-    assert shown["hint"].endswith("See $SANDBOX_HOME/x. `sandbox gc` removes it.")
+    assert shown["hint"] == "They run: sandbox approvals approve apr-1. See $SANDBOX_HOME/x."
     assert shown["details"] == "in $SANDBOX_HOME"
-    assert "They run: sandbox approvals approve" in json.loads(show_error(error, default_home({})))["error"]["hint"]
 
 
 def test_no_hint_to_an_agent_names_an_option_that_its_tool_has_not(tmp_path: Path) -> None:

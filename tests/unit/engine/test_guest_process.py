@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from sandbox.capabilities import processes_probe
 from sandbox.engine import guest_process
 from sandbox.engine.endpoint import Endpoint
-from sandbox.engine.guest_process import find_guest_pid, is_guest_process, sees_processes_of
+from sandbox.engine.guest_process import find_guest_pid, find_patience, is_guest_process, sees_processes_of
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ProbeLevel
 
@@ -85,6 +86,16 @@ def test_a_guest_that_has_ended_has_no_process(tmp_path: Path, later: dict[str, 
     assert find_guest_pid(make_inspected(), lambda: later, tmp_path) == 0
 
 
+@pytest.mark.parametrize("is_foreign", [False, True], ids=["gone", "foreign"])
+def test_an_engine_that_learns_late_of_a_guests_end_is_waited_for(tmp_path: Path, is_foreign: bool) -> None:
+    """Control: while another process has the number, the guest is refused as before."""
+    states = iter([make_inspected(), make_inspected(), make_inspected(running=False, pid=0)])
+    if is_foreign:
+        make_process(tmp_path, "0::/system.slice/ssh.service\n")
+    with pytest.raises(SandboxError) if is_foreign else nullcontext():
+        assert find_guest_pid(make_inspected(), lambda: next(states), tmp_path, find_patience=lambda: 60.0) == 0
+
+
 @pytest.mark.parametrize(
     ("url", "path"),
     [("unix:///run/docker.sock", "/run/docker.sock"), ("unix://run/docker.sock", "/run/docker.sock"),
@@ -115,6 +126,7 @@ def listener(tmp_path: Path) -> Iterator[Path]:
 def test_the_listener_of_a_socket_is_seen_in_its_namespace_only(listener: Path, tmp_path: Path) -> None:
     assert sees_processes_of(str(listener))
     assert not sees_processes_of(str(listener), tmp_path)  # as with `hidepid`
+    assert (find_patience(str(listener), 60.0), find_patience(str(tmp_path / "none"), 60.0)) == (60.0, 0.0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,16 @@ from pydantic import SecretStr
 
 from devtools.copied_clones import copied_clones
 from sandbox import remotes
+from sandbox.approvals import AgentCall
 from sandbox.credentials import Credential
-from sandbox.errors import ErrorCode
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Project, Proposal, PullWithText
 from sandbox.forges.table import ForgeRow
 from sandbox.models import Host, PullRequest, PullState, Task, TaskOptions
 from sandbox.store.home import Home
 from sandbox.store.records import save_repository, save_task
 from sandbox.workbench import Workbench
+from sandbox.workbench.approvals.permissions import permission_by_approval
 from sandbox.workbench.checks import gate
 from sandbox.workbench.delivery import pull_requests, push, ready_requests
 from tests.unit.conftest import Upstream, refused
@@ -189,9 +192,9 @@ def test_s225_a_request_that_was_opened_is_answered_while_it_is_as_it_was_opened
         asked = workbench.request_approval(call)
         workbench.answer_approval(asked.id, approved=True, by="a person")
         assert workbench.find_done_call(call) is None
-        assert workbench.take_approval(call)
+        permitted = take(workbench, call)
         assert workbench.find_done_call(call) is None, "taken, and not carried out"
-        workbench.open_pull_request(bench.task.id, "T", expected_commit=call.state)
+        permitted.open_pull_request(bench.task.id, "T", expected_commit=call.state)
         opened = bench.forge.pull
         assert opened is not None
         now = {"head_commit": workbench.task(bench.task.id).head_commit, **changed}
@@ -201,6 +204,42 @@ def test_s225_a_request_that_was_opened_is_answered_while_it_is_as_it_was_opened
         if done is not None:
             assert (done.approval.id, done.result.note[:26]) == (asked.id, "This call was carried out ")
         assert pull_requests.find_open_request(workbench._services, workbench.task(bench.task.id), draft=False) is None
+
+
+def take(workbench: Workbench, call: AgentCall) -> Workbench:
+    taken = workbench.take_approval(call)
+    assert taken is not None
+    return workbench.acting(workbench.caller, permission_by_approval(taken))
+
+
+def test_s225_a_call_that_pushed_and_failed_at_the_body_is_asked_about(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pull request is open with the commit, but with its old text. Control: once approved again, it is finished."""
+    given = {"task_id": bench.task.id, "title": "T", "body": "new", "draft": True}
+    with bench.workbench() as workbench:
+        workbench.open_pull_request(bench.task.id, "T", "old")
+        head, opened = bench.commit("second"), bench.forge.pull
+        assert opened is not None
+        bench.forge.pull = replace(opened, pull=opened.pull.model_copy(update={"head_commit": head}))
+        call = workbench.approval_call(OPEN_PR, given)
+        for refuses in (True, False):
+            asked = workbench.request_approval(call)
+            workbench.answer_approval(asked.id, approved=True, by="a person")
+            permitted = take(workbench, call)
+            with monkeypatch.context() as patch, pytest.raises(SandboxError) if refuses else nullcontext():
+                if refuses:
+                    patch.setattr(bench.forge, "replace_body", refuse)
+                permitted.open_pull_request(bench.task.id, "T", "new", expected_commit=call.state)
+            assert bench.upstream.oid(bench.task.branch) == head
+            assert (workbench.find_done_call(call) is None) == refuses
+        done = workbench.find_done_call(call)
+        assert done is not None
+        assert done.approval.id == asked.id
+
+
+def refuse(*_: object) -> None:
+    raise SandboxError(ErrorCode.FORGE_ERROR, "The forge does not answer")
 
 
 def begin_at_a_request(bench: Bench, workbench: Workbench) -> str:

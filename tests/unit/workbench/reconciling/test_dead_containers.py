@@ -14,6 +14,7 @@ from sandbox.engine.protocol import ContainerEngine
 from sandbox.models import Leftover, LeftoverAction
 from sandbox.store.quarantine import QuarantineNotes
 from sandbox.workbench.controller.services import Services, build_services
+from sandbox.workbench.reconciling import clean_up_after_kill
 from sandbox.workbench.reconciling.dead_containers import find_dead_guests
 from sandbox.workbench.reconciling.quarantined_containers import find_quarantined
 from sandbox.workbench.reconciling.reconciler import Reconciler
@@ -88,3 +89,31 @@ def test_a_container_that_cannot_be_removed_is_busy_until_the_engine_can(
     assert [(done.name, done.action) for done in reconcile(services)] == [(name, LeftoverAction.REMOVED)]
     assert engine.containers == {}
     assert reconcile(services) == []
+
+
+def test_the_next_controller_after_a_kill_removes_what_the_engine_can_remove_by_then(
+    services: Services, engine: MemoryEngine
+) -> None:
+    """The engine was restarted meanwhile. Control: a container that it still cannot end stays quarantined."""
+    for number in (1, 2):
+        name = f"quarantined-{number}"
+        engine.hung.add(add_guest(services, engine, name, **{TASK_LABEL: TASK}))
+        engine.remove_container(name)
+    engine.hung.pop()
+    (stays,) = [c.name for c in engine.containers.values() if c.id in engine.hung]
+    services.home.liveness.mkdir(exist_ok=True)
+    (services.home.liveness / f"1-{'0' * 12}").write_bytes(b"engine\n")
+    clean_up_after_kill(services)
+    assert [c.name for c in engine.containers.values()] == [stays]
+    assert list(QuarantineNotes(services.home.quarantine).names()) == [stays]
+
+
+def test_an_engine_that_did_not_answer_is_not_asked_about_each_quarantined_container(
+    services: Services, engine: MemoryEngine
+) -> None:
+    engine.hung.add(add_guest(services, engine, "quarantined", **{TASK_LABEL: TASK}))
+    engine.remove_container("quarantined")
+    survey = Reconciler(services)
+    assert [found.name for found in find_quarantined(survey)] == ["quarantined"]
+    survey.guests_unknown = "it does not answer"
+    assert list(find_quarantined(survey)) == []

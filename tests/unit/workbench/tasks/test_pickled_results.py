@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.agent.outputs import Tasks, VerifyResult
+from sandbox.agent.outputs import ListedTask, Tasks, VerifyResult
 from sandbox.models import Exploration, SearchQuery, Verdict, Verification
 from sandbox.workbench import ExploreOptions, VerifyOptions
 from tests.unit.conftest import Upstream
@@ -50,7 +50,7 @@ def test_a_result_arrives_as_it_was_sent(
             Verification(verified=False, tree="a" * 40, commit="b" * 40, runs=(run,)),
             Exploration(task_id=task.id, base_tree="a" * 40, base_failing=0, ways=()),
             VerifyResult(run_id=run.run_id, state="finished", verified=True),
-            Tasks(tasks=(task,)),
+            Tasks(tasks=(ListedTask(**dict(task)),)),
             VerifyOptions(),
             ExploreOptions(expected_hashes={"f": "0" * 64}),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,12 @@ from devtools.command import Command
 from sandbox.agent.results import success
 from sandbox.agent.tools import TOOLS
 from sandbox.errors import ErrorCode
+from sandbox.git.failures import out_of_memory_error
 from sandbox.git.log import list_changed_paths
 from sandbox.git.process import Git
 from sandbox.models import ConflictKind, ConflictResolution, MergeConflict, SyncState, Task
 from sandbox.workbench import Workbench
-from sandbox.workbench.tasks import lifecycle
+from sandbox.workbench.tasks import conflict_texts, lifecycle, sync
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk, on_disk
 
@@ -162,6 +164,63 @@ def test_an_excerpt_is_bounded_and_a_conflict_without_text_names_a_way(desk: Des
     assert named["f"].excerpt == f"@@ line 1 @@\n{part}{long}@@ line 218 @@\n{part}"
     assert (named["new"].merged, named["new"].excerpt) == (None, None)
     assert "take a side, or send the content" in found.note
+
+
+@pytest.mark.parametrize(
+    ("lines", "changed"),
+    [([f"{number:08} {'x' * 90}\n" for number in range(74_000)], [37_000]),
+     (["\n", "a\n", "b\n", "c\n", "d\n"] * 40_000, list(range(0, 200_000, 5)))],
+    ids=["large", "many"],
+)  # fmt: skip
+def test_a_conflict_in_a_large_file_is_shown(desk: Desk, lines: list[str], changed: list[int]) -> None:
+    """The difference takes more memory than most commands of git."""
+    advance(desk, "f", "".join(lines).encode())
+    desk.workbench.sync_task(desk.task.id, fetch=True)
+    ours, theirs = ([*lines] for _ in range(2))
+    for number in changed:
+        ours[number], theirs[number] = "ours\n", "theirs\n"
+    desk.write("f", "".join(ours).encode())
+    desk.workbench.commit(desk.task.id, "ours")
+    advance(desk, "f", "".join(theirs).encode())
+    (conflict,) = desk.workbench.sync_task(desk.task.id, fetch=True).conflicts
+    part = "<<<<<<< ours\nours\n=======\ntheirs\n>>>>>>> theirs\n"
+    assert (conflict.excerpt or "").startswith(f"@@ line {changed[0] + 1} @@\n{part}")
+
+
+def test_a_conflict_of_which_no_difference_fits_into_memory_is_still_listed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(git: Git, *args: str, **options: Any) -> bytes:
+        if args[0] == "diff":
+            raise out_of_memory_error("diff", "")
+        return run(git, *args, **options)
+
+    run = Git.run
+    monkeypatch.setattr(Git, "run", refuse)
+    lines = [f"line {number}\n" for number in range(3000)]
+    desk.write("f", "".join([*lines, "ours\n"]).encode())
+    advance(desk, "f", "".join([*lines, "theirs\n"]).encode())
+    found = desk.workbench.sync_task(desk.task.id, fetch=True)
+    assert [(one.path, one.merged, one.excerpt) for one in found.conflicts] == [("f", None, None)]
+    assert "no text can be shown" in found.note
+
+
+def test_the_note_about_conflicts_beyond_the_first_says_how_to_see_them(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "MERGED_TEXTS", 1)
+    monkeypatch.setattr(conflict_texts, "MERGED_TEXTS", 1)
+    desk.write("new", b"ours\n")
+    desk.write("f", b"ours\n")
+    desk.upstream.write("new", b"theirs\n")
+    advance(desk, "f", b"theirs\n")
+    found = desk.workbench.sync_task(desk.task.id, fetch=True)
+    first, second = found.conflicts
+    assert (first.merged is None, second.merged) == (False, None)
+    assert found.note == "Only the first 1 conflicts have a text: sync with an answer for those to see the next"
+    left = desk.workbench.sync_task(desk.task.id, resolutions=[answer(first, take="ours")])
+    assert [one.merged is None for one in left.conflicts] == [False]
+    assert left.note == ""
 
 
 def test_a_conflict_in_a_file_with_crlf_is_resolved_with_the_line_ends_that_were_shown(desk: Desk) -> None:
