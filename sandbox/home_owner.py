@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shlex
+import tempfile
 from pathlib import Path
 from typing import TypedDict
 
@@ -21,20 +22,22 @@ class OtherOwner(TypedDict):
 
 
 def find_other_owner(root: Path, repositories: Path) -> OtherOwner | None:
-    """Why root, whom no permission stops, must not use a home of another user: new files would be root's. None: it may.
+    """Why root, whom no permission stops, must not use a home of another user: new files would not be that user's.
+    None: it may.
 
+    Where a new file has the owner of the home, as on a mount or network file system that gives all files one, it may.
     A directory without state of ours may be anyone's, such as a volume that was made for root.
     """
     try:
         owner = repositories.stat().st_uid
     except OSError:
         return None
-    if os.geteuid() != 0 or owner in {0, _NOBODY}:
+    if os.geteuid() != 0 or owner in {0, _NOBODY} or _find_new_owner(repositories) in {None, owner}:
         return None
     take = f" To use it as root from now on: chown -R root {shlex.quote(str(root))}" if _is_home(root) else ""
     return OtherOwner(
         brief=f"The sandbox home {root} belongs to {describe_user(owner)}, and this command runs as root",
-        details="New files in it would be root's: its user could no longer use it.",
+        details="New files in it would be another user's: its user could no longer use it.",
         hint=f"Run the command as its user: sudo -u '#{owner}' sandbox ...{take}",
         reason="other_owner",
     )
@@ -76,6 +79,15 @@ def _find_owner(path: Path) -> int | None:
         except OSError:
             continue
     return None
+
+
+def _find_new_owner(folder: Path) -> int | None:
+    """The owner of a file that we make in a folder; None if we can make none. The file is removed at once."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            return os.fstat(probe.fileno()).st_uid
+    except OSError:
+        return None
 
 
 def _is_home(folder: Path) -> bool:

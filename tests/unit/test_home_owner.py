@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +42,25 @@ def test_root_does_not_use_the_home_of_another_user(home: Home) -> None:
     assert f"uid {USER}" in caught.value.brief
     assert f"chown -R root {home.root}" in caught.value.hint
     give(home.root, 0)
+    home.prepare()
+
+
+def test_root_uses_a_home_where_its_new_files_are_of_the_same_owner(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of network files, or a mount, gives each file one owner. Control: without it root is refused."""
+
+    def give_away(*args: Any, **named: Any) -> Any:
+        file = make(*args, **named)
+        os.fchown(file.fileno(), USER, USER)
+        return file
+
+    make = tempfile.TemporaryFile
+    give(home.root, USER)
+    with refused(ErrorCode.INVALID_INPUT):
+        home.prepare()
+    assert sorted(path.name for path in home.repositories.iterdir() if path.is_file()) == [], "a probe was left"
+    monkeypatch.setattr(tempfile, "TemporaryFile", give_away)
     home.prepare()
 
 
