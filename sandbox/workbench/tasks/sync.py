@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import new_commits, objects, refs, shallow
+from sandbox.git import new_commits, objects, refs
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.entries import Content
@@ -20,6 +21,7 @@ from sandbox.git.log import is_published, is_published_except
 from sandbox.git.maintenance import store_objects
 from sandbox.git.merge import Side, TreeConflict, TreeMerge, find_merge_base, merge_trees, resolve_conflicts
 from sandbox.git.process import Git
+from sandbox.lazy_module import LazyModule
 from sandbox.models import (
     CheckoutResult,
     ConflictKind,
@@ -60,6 +62,11 @@ from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.restore import RestoreSource, restore_tree
+
+if TYPE_CHECKING:
+    from sandbox.git import shallow
+else:  # loaded at first use (docs/adr/0080)
+    shallow = LazyModule("sandbox.git.shallow")
 
 _REWRITTEN = "The remote was rewritten: it dropped the task's base, and the task has none of its commits any more"
 _KINDS = {
