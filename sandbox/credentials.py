@@ -103,7 +103,7 @@ def _read_file(path: Path) -> tuple[Credential, ...]:
         where = ", ".join(".".join(str(p) for p in e["loc"]) for e in error.errors(include_input=False))
         raise SandboxError(ErrorCode.INVALID_INPUT, f"credentials.toml is not valid at: {where}", hint=_HINT) from None
     except OSError as error:
-        if why := home_owner.describe_denied(path, error):
+        if why := home_owner.describe_denied(path, error, path.parent):
             raise SandboxError(ErrorCode.INVALID_INPUT, **why) from None
         brief = f"Cannot read {path}: {error.strerror}"
         raise SandboxError(ErrorCode.INVALID_INPUT, brief, hint=_HINT) from None

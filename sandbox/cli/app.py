@@ -230,7 +230,7 @@ def _run(arguments: list[str], status: StatusLine | None = None) -> int:
     except Exception as error:
         if os.environ.get("SANDBOX_DEBUG"):
             raise
-        return _report_error(_describe_unexpected(error), invocation)
+        return _report_error(_describe_unexpected(error, invocation), invocation)
     return int(code or 0)
 
 
@@ -286,19 +286,30 @@ def _usage_error(error: click.ClickException, instead: str = "") -> SandboxError
     return SandboxError(ErrorCode.INVALID_INPUT, instead or brief, details=meaning, hint=hint)
 
 
-def _describe_unexpected(error: Exception) -> SandboxError:
-    lacking = (translate_shortage(error) or _describe_denied(error)) if isinstance(error, OSError) else None
+def _describe_unexpected(error: Exception, invocation: Invocation) -> SandboxError:
+    lacking = (translate_shortage(error) or _describe_denied(error, invocation)) if isinstance(error, OSError) else None
     if isinstance(error, ModuleNotFoundError) and not (error.name or "sandbox").startswith("sandbox"):
         lacking = _describe_missing_module(error)
     return lacking or _bug_error(error)
 
 
-def _describe_denied(error: OSError) -> SandboxError | None:
-    """For a file of a home that another user, such as root, has made."""
-    from sandbox.store.home import denied_error  # noqa: PLC0415 - only on this path: the command starts fast
+def _describe_denied(error: OSError, invocation: Invocation) -> SandboxError | None:
+    """For a file of the home that another user, such as root, has made."""
+    from sandbox.store.home import (  # noqa: PLC0415 - only on this path: the command starts fast
+        Home,
+        default_home,
+        denied_error,
+        resolve_home,
+    )
 
-    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes | os.PathLike) else None
-    return denied_error(path, error) if path is not None and "repositories" in path.parts else None
+    if not isinstance(error.filename, str | bytes | os.PathLike):
+        return None
+    path = Path(os.fsdecode(error.filename))
+    try:
+        home = Home(resolve_home(invocation.home or default_home(os.environ)))
+    except SandboxError:  # there is none, so it is no file of it
+        return None
+    return denied_error(path, error, home.root) if path.is_relative_to(home.repositories) else None
 
 
 def _describe_missing_module(error: ModuleNotFoundError) -> SandboxError:

@@ -345,7 +345,7 @@ class Home:
             ):
                 (self.repositories / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise denied_error(Path(error.filename or self.root), error) or SandboxError(
+            raise denied_error(Path(error.filename or self.root), error, self.root) or SandboxError(
                 ErrorCode.INVALID_INPUT,
                 f"The sandbox home {self.root} cannot be used",
                 details=str(error),
@@ -605,9 +605,9 @@ _MOVE_AWAY = "Move the file away to continue without it. No other file depends o
 _RECORD = "Restore it from a copy. Without it the task or repository is unknown; `gc` saves a task's changes in a ref."
 
 
-def denied_error(path: Path, error: OSError) -> SandboxError | None:
-    """The error for a file of the home that we may not read or write; None for other failures."""
-    why = home_owner.describe_denied(path, error)
+def denied_error(path: Path, error: OSError, root: Path | None = None) -> SandboxError | None:
+    """The error for a file of the home that we may not read or write; None for other failures. `root`: of the home."""
+    why = home_owner.describe_denied(path, error, root)
     return None if why is None else SandboxError(ErrorCode.INVALID_INPUT, **why)
 
 

@@ -133,7 +133,8 @@ def _make_spare(services: Services, repo_id: str, start: _SpareStart) -> Task:
     task_id = draw_task_id(services.home, git)
     draft = draft_task(services, repo_id, task_id, "", (start.commit, start.branch))
     branch = name_branch(task_id, f"spare {uuid.uuid4().hex[:8]}")  # of no prompt, so that it can be renamed
-    spare = draft.model_copy(update={"branch": branch, "status": TaskStatus.SPARE, "session": ""})
+    own = {"branch": branch, "base_on_remote": True, "status": TaskStatus.SPARE, "session": ""}
+    spare = draft.model_copy(update=own)
     made = start_task(services, git, spare, base_tree, None)
     write_atomically(services.home.spare_mark(task_id), start.purpose.encode(), synced=False)
     return made

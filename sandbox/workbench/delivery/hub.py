@@ -50,6 +50,7 @@ from sandbox.workbench.tasks.lifecycle import (
     compare_task,
     draft_task,
     find_start,
+    is_on_remote,
     lock_task,
     require_possible_options,
     require_task_kind,
@@ -87,10 +88,12 @@ def create_named_task(services: Services, new: NewTask) -> Task:
     require_task_kind(new.options.workspace_kind)
     repository = clone.clone(services, new.url).repository
     git = services.repositories.open(repository.id)[1]
-    start = find_start(services, repository, git, new.base_branch or "HEAD")
+    base = new.base_branch or "HEAD"
+    start = find_start(services, repository, git, base)
     base_tree = clone.fetch_whole_tree(services, repository, git, start[0])
     task = draft_task(services, repository.id, new.task_id, new.prompt, start, new.options)
-    return start_task(services, git, task, base_tree, None)
+    own = {"base_on_remote": is_on_remote(git, base, start[0])}
+    return start_task(services, git, task.model_copy(update=own), base_tree, None)
 
 
 def fork_named_task(services: Services, task_id: str, wanted: ForkRequest) -> Task:

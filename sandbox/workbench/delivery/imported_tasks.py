@@ -80,8 +80,8 @@ def _draft(services: Services, recorded: Task) -> Task:
     start = (recorded.head_commit, recorded.base_branch)
     options = TaskOptions(workspace_kind=WorkspaceKind.TREE.value)
     drafted = draft_task(services, recorded.repo_id, recorded.id, recorded.prompt, start, options)
-    own = {"branch": recorded.branch, "base_commit": recorded.base_commit, "status": TaskStatus.COMMITTED}
-    return drafted.model_copy(update=own)
+    own = {name: getattr(recorded, name) for name in ("branch", "base_commit", "base_on_remote")}
+    return drafted.model_copy(update={**own, "status": TaskStatus.COMMITTED})
 
 
 def _move_task(services: Services, git: Git, recorded: Task) -> Task:
@@ -98,7 +98,8 @@ def _move_task(services: Services, git: Git, recorded: Task) -> Task:
         if refs.resolve_ref(git, branch) != recorded.head_commit:  # it is, after a kill before the record was saved
             with store_objects(git):
                 refs.move_ref(git, branch, recorded.head_commit, task.head_commit)
-        moved = {name: getattr(recorded, name) for name in ("head_commit", "base_commit", "base_branch")}
+        names = ("head_commit", "base_commit", "base_branch", "base_on_remote")
+        moved = {name: getattr(recorded, name) for name in names}
         return save_task(services.home, task.model_copy(update=moved))
 
 

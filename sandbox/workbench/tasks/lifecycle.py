@@ -185,9 +185,10 @@ def draft_task(
     start: tuple[str, str],
     options: TaskOptions | None = None,
 ) -> Task:
-    """A new task, without files yet. `start`: its first commit, of a branch or tag of the remote, and the branch that a
-    pull request of it would go to. Raises: `invalid_input` for a kind of workspace, or words of a branch, that a task
-    cannot have.
+    """A new task, without files yet. `start`: its first commit, and the branch that a pull request of it would go to.
+
+    Whether the remote has that commit (`base_on_remote`), the caller says. Raises: `invalid_input` for a kind of
+    workspace, or words of a branch, that a task cannot have.
     """
     commit, base_branch = start
     options = options or TaskOptions()
@@ -199,7 +200,6 @@ def draft_task(
         base_branch=base_branch,
         branch=name_branch(task_id, prompt, options.branch),
         base_commit=commit,
-        base_on_remote=True,
         profile=options.profile,
         workspace_kind=kind,
         worktree_path=None if kind is WorkspaceKind.TREE else services.home.worktree(repo_id, task_id),

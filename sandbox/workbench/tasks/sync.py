@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import new_commits, objects, refs
@@ -20,6 +21,7 @@ from sandbox.git.log import is_published, is_published_except
 from sandbox.git.maintenance import store_objects
 from sandbox.git.merge import Side, TreeConflict, TreeMerge, find_merge_base, merge_trees, resolve_conflicts
 from sandbox.git.process import Git
+from sandbox.lazy_module import LazyModule
 from sandbox.models import (
     CheckoutResult,
     ConflictKind,
@@ -60,6 +62,11 @@ from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import require_writable_disk
 from sandbox.workspaces.restore import RestoreSource, restore_tree
+
+if TYPE_CHECKING:
+    from sandbox.git import shallow
+else:  # loaded at first use (docs/adr/0080)
+    shallow = LazyModule("sandbox.git.shallow")
 
 _REWRITTEN = "The remote was rewritten: it dropped the task's base, and the task has none of its commits any more"
 _KINDS = {
@@ -106,7 +113,7 @@ def sync_task(
         task = lay_out_files(services, locked)
         repository, git = services.repositories.open(task.repo_id)
         goal = _find_sync_goal(git, repository, task, onto)
-        is_rewritten = _is_rewritten(git, task, goal)
+        is_rewritten = _is_rewritten(git, task, goal.commit)
         if is_rewritten:
             _require_nothing_to_replay(task, goal)
         base = task.base_commit if is_rewritten else find_merge_base(git, task.head_commit, goal.commit)
@@ -126,30 +133,39 @@ def _join_notes(*notes: str) -> str:
     return ". ".join(filter(None, notes))
 
 
-def _is_rewritten(git: Git, task: Task, goal: _Goal) -> bool:
+def _is_rewritten(git: Git, task: Task, commit: str) -> bool:
     """Whether the remote had the task's base, and has it on no branch and no tag any more: a force push removed it, or
-    its branch was deleted. What is on the way to it must not be published again.
+    its branch was deleted. What is on the way to it must not be published again. Raises: `conflict` where a shallow
+    history may hide it.
     """
-    return (
-        task.base_on_remote
-        and not objects.is_ancestor(git, task.base_commit, goal.commit)
-        and not is_published_except(git, task.base_commit, ALL_BRANCHES)
-    )
+    if (
+        not task.base_on_remote
+        or objects.is_ancestor(git, task.base_commit, commit)
+        or is_published_except(git, task.base_commit, ALL_BRANCHES)
+    ):
+        return False
+    shallow.require_whole_history(git, commit, f"^{task.base_commit}")
+    return True
 
 
 def _require_nothing_to_replay(task: Task, goal: _Goal) -> None:
     """Own commits have the removed ones below them, and no commit is rewritten (docs/adr/0193). Raises: `conflict`."""
     if task.head_commit == task.base_commit:
         return
-    base = goal.base_branch
     raise SandboxError(
         ErrorCode.CONFLICT,
         f"The remote was rewritten: it has {task.base_commit[:12]}, the base of {task.id}, on no branch any more",
         details="A merge would publish again what was removed there: the task's commits are on top of it.",
-        hint=f"Start again, and bring the changes along: `sandbox diff {task.id}` shows them, `sandbox task create "
-        f"{task.repo_id} --base {base}` makes a task, and `sandbox file patch` applies them there.",
+        hint=_describe_new_start(task, goal.base_branch),
         reason="upstream_rewritten",
         data={"base_commit": task.base_commit, "onto": goal.commit},
+    )
+
+
+def _describe_new_start(task: Task, base: str) -> str:
+    return (
+        f"Start again, and bring the changes along: `sandbox diff {task.id}` shows them, `sandbox task create "
+        f"{task.repo_id} --base {base}` makes a task, and `sandbox file patch` applies them there."
     )
 
 
@@ -267,12 +283,14 @@ def _require_base_branch(git: Git, repository: Repository, task: Task, name: str
     except SandboxError as error:
         if error.code is not ErrorCode.NOT_FOUND or default == name:
             raise
+        way = f"`sandbox task sync {task.id} --onto {default}` continues on the default branch, or name another one."
+        if task.head_commit != task.base_commit and _is_rewritten(git, task, resolve_commit(git, default, default)):
+            way = _describe_new_start(task, default)  # a squash merge leaves its commits on no branch
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             f"The remote has no branch '{name[:100]}' any more, which is the base of {task.id}",
             details=error.details,
-            hint=f"It was renamed or deleted. `sandbox task sync {task.id} --onto {default}` continues on the default "
-            "branch, or name another one.",
+            hint=f"It was renamed or deleted. {way}",
         ) from error
 
 

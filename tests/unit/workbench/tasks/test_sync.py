@@ -461,6 +461,28 @@ def test_s224_a_task_without_commits_moves_to_the_rewritten_branch_and_keeps_non
     assert "was rewritten" in done.note
 
 
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_s224_a_base_branch_that_is_gone_is_answered_with_what_works(desk: Desk, *, is_merged: bool) -> None:
+    """It was merged as it is, or as one new commit (squash): then its commits are on no branch any more."""
+    desk.upstream.git("checkout", "-q", "-b", "feature")
+    advance(desk, "feature.txt", b"feature\n")
+    task = desk.workbench.create_task(desk.repo_id, "", "feature", fetch=True)
+    (desk.worktree(task) / "mine").write_bytes(b"mine\n")
+    desk.workbench.commit(task.id, "mine")
+    desk.upstream.git("checkout", "-q", "main")
+    if is_merged:
+        desk.upstream.git("merge", "-q", "--no-ff", "--no-edit", "feature")
+    else:
+        advance(desk, "feature.txt", b"feature, reviewed\n")
+    desk.upstream.git("branch", "-q", "-D", "feature")
+    with refused(ErrorCode.NOT_FOUND) as caught:
+        desk.workbench.sync_task(task.id, fetch=True)
+    assert ("--onto main" in caught.value.hint) is is_merged
+    assert (f"task create {desk.repo_id} --base main" in caught.value.hint) is not is_merged
+    if is_merged:
+        assert desk.workbench.sync_task(task.id, "main").state is SyncState.SYNCED
+
+
 def test_s224_a_task_without_commits_moves_back_with_its_branch(desk: Desk) -> None:
     """The force push added no commit: the task had all of the branch, and one more became its own."""
     task, first = begin_at_secret(desk), desk.task.base_commit
