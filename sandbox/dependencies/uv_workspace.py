@@ -170,9 +170,8 @@ def _list_sources(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Refu
     usual = list_public_poetry_names(poetry.get("source"))
     for _, entries, _ in list_poetry_tables(poetry):
         for name, entry in entries.items():  # of a list, the entries that a registry has are used
-            if (
-                isinstance(entry, dict) and str(entry.get("source", "pypi")).lower() not in usual
-            ):  # also of what `project.dependencies` names
+            source = entry.get("source") if isinstance(entry, dict) else None
+            if source is not None and str(source).lower() not in usual:  # also of what `project.dependencies` names
                 yield canonicalize_name(name), (RefusalReason.OPTION, None)
             for table in entry if isinstance(entry, list) else [entry]:
                 if isinstance(table, dict) and "path" in table:
