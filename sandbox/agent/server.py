@@ -39,6 +39,7 @@ from sandbox.agent.run_results import build_answer
 from sandbox.agent.schemas import input_schema, result_schema
 from sandbox.agent.tool_arguments import (
     complete_ids,
+    leave_out_empty,
     may_name_briefly,
     request_tool_approval,
     validate_arguments,
@@ -163,8 +164,9 @@ def _explain_absence(agent: Agent, tool: Tool | None) -> str:
 async def _call_tool(
     agent: Agent, context: _Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
-    given = params.arguments or {}
     tool = TOOLS.get(params.name)
+    given = leave_out_empty(tool, params.arguments or {})
+    params = params.model_copy(update={"arguments": given})
     if may_name_briefly(tool, given):
         try:
             complete = partial(complete_ids, agent.workbench, tool, given)

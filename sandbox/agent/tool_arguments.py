@@ -30,6 +30,9 @@ _ALIKE = 0.5
 _BEGINNING = re.compile(r"(?:task-)?([0-9a-f]{4}[0-9a-f-]{0,31})")
 """Of the id of a task; `-`, the task of a terminal, is none of an agent."""
 
+_FILLED = frozenset({"base_branch", "branch", "glob", "onto", "pattern", "repo_id", "subpath", "task_id"})
+"""Optional arguments that models fill with an empty text. Not texts that may be empty, nor what chooses a verdict."""
+
 _NAME_CHARS = 100
 """Of an argument that is wrong; a request sets its length."""
 
@@ -68,6 +71,13 @@ _FORMS = {
     _pattern_of(LogName): "should be stdout, stderr or service-NAME",
 }
 """What a text with this pattern is."""
+
+
+def leave_out_empty(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call without optional ones that a model filled with an empty text (docs/adr/0195). Pure."""
+    fields = tool.input_model.model_fields if tool else {}
+    filled = {name for name in _FILLED & fields.keys() if not fields[name].is_required()}
+    return {name: value for name, value in arguments.items() if name not in filled or value != ""}
 
 
 def find_beginnings(tool: Tool | None, arguments: Mapping[str, Any]) -> frozenset[str]:

@@ -9,6 +9,16 @@ _PUBLIC = ("https://pypi.org/simple", "https://pypi.python.org/simple")
 
 def list_public_names(sources: object) -> Iterator[str]:
     """The names of those, of a list of tables with `name` and `url`; none for anything else."""
+    return (name for name, is_public in _list_indexes(sources) if is_public)
+
+
+def list_public_poetry_names(sources: object) -> set[str]:
+    """As `list_public_names`, in lower case, as Poetry compares them; `pypi` is one, unless it has another address."""
+    found = [(name.lower(), is_public) for name, is_public in _list_indexes(sources)]
+    return {"pypi", *(name for name, _ in found)} - {name for name, is_public in found if not is_public}
+
+
+def _list_indexes(sources: object) -> Iterator[tuple[str, bool]]:
     for source in sources if isinstance(sources, list) else ():
-        if isinstance(source, dict) and str(source.get("url")).rstrip("/") in _PUBLIC:
-            yield str(source.get("name"))
+        if isinstance(source, dict) and "url" in source:
+            yield str(source.get("name")), str(source["url"]).lower().rstrip("/") in _PUBLIC

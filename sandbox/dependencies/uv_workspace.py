@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.folder_patterns import MAX_FOLDERS, find_members, resolve_folder
-from sandbox.dependencies.public_indexes import list_public_names
+from sandbox.dependencies.public_indexes import list_public_names, list_public_poetry_names
 from sandbox.dependencies.pyproject import (
     FILE,
     classify_list,
@@ -166,9 +166,12 @@ def _list_sources(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Refu
                 place = table.get(kind, False)
                 if place is not False and not (kind == "index" and str(place) in public):
                     yield canonicalize_name(name), (reason, table.get("path"))
-    for _, entries, _ in list_poetry_tables(read_table(document, "tool", "poetry")):
+    poetry = read_table(document, "tool", "poetry")
+    usual = list_public_poetry_names(poetry.get("source"))
+    for _, entries, _ in list_poetry_tables(poetry):
         for name, entry in entries.items():  # of a list, the entries that a registry has are used
-            if isinstance(entry, dict) and "source" in entry:  # also of what `project.dependencies` names
+            source = entry.get("source") if isinstance(entry, dict) else None
+            if source is not None and str(source).lower() not in usual:  # also of what `project.dependencies` names
                 yield canonicalize_name(name), (RefusalReason.OPTION, None)
             for table in entry if isinstance(entry, list) else [entry]:
                 if isinstance(table, dict) and "path" in table:

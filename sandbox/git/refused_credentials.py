@@ -11,22 +11,26 @@ from sandbox.ssh_keys import describe_key_file
 _FORBIDDEN = re.compile(r"returned error: 403\b")
 
 
-def require_files(credential: Credential | None) -> None:
-    """Refuse a credential with a file that is gone: git would call the remote unreachable. Raises: `invalid_input`."""
-    files = () if credential is None else (("CA file", credential.ca_file), ("SSH key", credential.ssh_key))
-    for what, path in files:
-        if path is None:
-            continue
-        try:
-            path.open("rb").close()
-        except OSError as error:
-            raise SandboxError(
-                ErrorCode.INVALID_INPUT,
-                f"The {what} {path}, which the credential of this host names, cannot be read",
-                details=error.strerror or "",
-                hint="Put the file back, or store the credential again: `sandbox credentials list` shows its host, "
-                "`sandbox credentials set HOST` replaces it.",
-            ) from error
+def require_file(credential: Credential | None, protocol: str) -> None:
+    """Refuse a credential if the file that this protocol uses is gone: git would call the remote unreachable.
+
+    Raises: `invalid_input`.
+    """
+    if credential is None:
+        return
+    what, path = ("SSH key", credential.ssh_key) if protocol == "ssh" else ("CA file", credential.ca_file)
+    if path is None:
+        return
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The {what} {path}, which the credential of this host names, cannot be read",
+            details=error.strerror or "",
+            hint="Put the file back, or store the credential again: `sandbox credentials list` shows its host, "
+            "`sandbox credentials set HOST` replaces it.",
+        ) from error
 
 
 def explain_refusal(error: SandboxError, credential: Credential | None, protocol: str) -> SandboxError:

@@ -125,7 +125,7 @@ def network_access(access: RemoteAccess) -> Iterator[NetworkAccess]:
     if access.remote.protocol == "file":
         yield NetworkAccess("file", shutdown=access.shutdown)
         return
-    refused_credentials.require_files(access.credential)
+    refused_credentials.require_file(access.credential, access.remote.protocol)
     try:
         with _open_network(access) as network:
             yield network

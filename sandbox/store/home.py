@@ -543,11 +543,12 @@ def _read_trusted(path: Path) -> bytes:
 
 def _find_foreign_hand(found: os.stat_result, path: Path) -> str:
     """Why a file may have been written by another user; empty if it may not. Root, and the owner of the folder, who
-    can replace each file in it, are no others: root may work in a home of a user.
+    can replace each file in it, are no others: root may work in a home of a user. Where every user may write the folder
+    too, as on a mount where all have one mode, that of the file says no more.
     """
     if not stat.S_ISREG(found.st_mode):
         return "it is no regular file"
-    if found.st_mode & stat.S_IWOTH:
+    if found.st_mode & stat.S_IWOTH and not path.parent.stat().st_mode & stat.S_IWOTH:
         return f"every user may write it (mode {stat.S_IMODE(found.st_mode):04o})"
     if found.st_uid not in {0, os.geteuid()} and found.st_uid != path.parent.stat().st_uid:
         return f"it belongs to user {found.st_uid}"

@@ -225,6 +225,19 @@ def test_s223_an_entry_that_was_exchanged_since_gives_no_receipt(
     assert caught.value.reason == reason
 
 
+def test_s223_a_second_writer_keeps_the_entry_that_a_receipt_rests_on(shared: Shared) -> None:
+    """Control: an entry that cannot be trusted, or says less than the new one, is replaced."""
+    other = RUN.model_copy(update={"run_id": "run-other"})
+    shared.put(entry(THEIRS, ASKED))
+    shared.cache.add(ASKED, RUN.model_copy(update={"missing_packages": ("left out: ms",)}))
+    shared.cache.add(ASKED, RUN)
+    found = shared.cache.find(ASKED)
+    assert found is not None
+    assert (found.run_id, found.missing_packages) == (RUN.run_id, ()), "void"
+    shared.cache.add(ASKED, other)
+    assert describe_run(shared.cache.services, found).run_id == RUN.run_id
+
+
 def test_s223_an_entry_that_is_gone_gives_no_receipt(tmp_path: Path) -> None:
     shared = Shared(tmp_path, str(tmp_path / "shared"))
     shared.put(entry(OURS, ASKED))

@@ -78,10 +78,16 @@ class SharedCache:
         return None
 
     def add(self, binding: Binding, run: CheckRun) -> None:
-        """Add a passed verdict, if this home writes. Raises: `invalid_input` for a signing key that cannot be used."""
+        """Add a passed verdict, if this home writes. An entry that says as much stays: receipts may rest on it.
+
+        Raises: `invalid_input` for a key that cannot be used.
+        """
         if not self.services.settings.cache.write or run.verdict is not Verdict.PASSED or not is_conclusive(run):
             return
         signer = signing.find_signer(self.services, None)
+        kept = self.find(binding)
+        if kept is not None and bool(kept.missing_packages) == bool(run.missing_packages):
+            return
         receipt = models.Receipt(
             tree=binding.tree,
             commit=None,

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.agent.inputs import MOST_TASKS
 from sandbox.agent.schemas import input_schema
-from sandbox.agent.tool_arguments import find_beginnings, validate_arguments
+from sandbox.agent.tool_arguments import find_beginnings, leave_out_empty, validate_arguments
 from sandbox.agent.tools import TOOLS
 from sandbox.errors import SandboxError
 
@@ -117,3 +117,24 @@ def test_only_ids_that_the_tool_takes_and_only_few_are_looked_for() -> None:
     assert find_beginnings(None, {"task_id": "abcd"}) == find_beginnings(verify, {"task_id": ["abcd"]}) == frozenset()
     with pytest.raises(SandboxError, match="does not accept"):
         validate_arguments(explore, {"task_id": TASK, "task_ids": [TASK] * (MOST_TASKS + 1)})
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "is_left_out"),
+    [
+        ("space_repo_sync", "onto", True),
+        ("space_repo_list_checks", "task_id", True),
+        ("space_repo_sync", "task_id", False),  # required
+        ("space_repo_verify", "against", False),
+        ("space_repo_create_task", "ref", False),
+        ("space_repo_create_task", "profile", False),
+        ("space_repo_fork_task", "prompt", False),
+        ("space_repo_open_pr", "body", False),
+    ],
+)
+def test_an_optional_argument_that_a_model_filled_with_an_empty_text_is_left_out(
+    tool: str, name: str, is_left_out: bool
+) -> None:
+    """Not a text that may be empty, nor what chooses what is verified. Control: a value stays."""
+    assert leave_out_empty(TOOLS[tool], {name: "", "other": ""}) == {"other": ""} | ({} if is_left_out else {name: ""})
+    assert leave_out_empty(TOOLS[tool], {name: "x"}) == {name: "x"}

@@ -353,6 +353,18 @@ def test_s228_the_public_registry_is_not_asked_for_a_package_of_another_index() 
     assert sorted(names(read(pyproject__toml=usual), RUNTIME)) == ["one", "six", "three", "two"]
 
 
+@pytest.mark.parametrize("source", ["PyPI", "pypi", "usual"])
+def test_s228_a_source_of_poetry_that_is_the_public_index_is_no_other_place(source: str) -> None:
+    """Control: a source of another address, also one that has the name of the public one in it."""
+    project = '[project]\nname = "p"\ndependencies = ["six>=1"]\n[tool.poetry.dependencies]\nsix = {source = "%s"}\n'
+    indexes = '[[tool.poetry.source]]\nname = "Usual"\nurl = "https://PyPI.org/simple/"\n'
+    indexes += '[[tool.poetry.source]]\nname = "pypi-acme"\nurl = "https://elsewhere.example/simple"\n'
+    assert names(read(pyproject__toml=project % source + indexes), RUNTIME) == ["six"]
+    assert names(read(pyproject__toml=project % "pypi-acme" + indexes), RUNTIME) == []
+    renamed = indexes.replace("pypi-acme", "PyPI")
+    assert names(read(pyproject__toml=project % "PyPI" + renamed), RUNTIME) == [], "an address of its own counts"
+
+
 def test_members_that_a_source_distribution_lacks_are_asked_for_as_its_metadata_says() -> None:
     """pydantic's core is one. Control: without the metadata, and what comes from a repository or an address."""
     project = '[project]\nname = "p"\ndependencies = ["own==1", "near", "far", "at"]\n[tool.uv.sources]\n'

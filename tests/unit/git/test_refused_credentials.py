@@ -54,6 +54,13 @@ def test_a_file_that_is_gone_is_named_before_git_is_asked(tmp_path: Path, field:
     assert f"{tmp_path}/gone" in caught.value.brief
 
 
+@pytest.mark.parametrize(("field", "url"), [("ssh_key", "https://h/o/n"), ("ca_file", "ssh://git@h/o/n")])
+def test_a_file_that_the_protocol_does_not_use_may_be_gone(tmp_path: Path, field: str, url: str) -> None:
+    entry = Credential.model_validate({"host": "h", "username": "u", "secret": "s", field: tmp_path / "gone"})
+    with network_access(replace(access_to(url, tmp_path / "known_hosts"), credential=entry)) as network:
+        assert network.protocol == url.partition(":")[0]
+
+
 def test_what_a_command_raises_with_access_to_a_remote_is_explained(tmp_path: Path) -> None:
     access = replace(access_to("https://h/o/n", tmp_path / "known_hosts"), credential=TOKEN)
     with refused(ErrorCode.AUTH_FAILED) as caught, network_access(access):

@@ -399,6 +399,13 @@ def make_workspace(tmp_path: Path) -> Callable[[str], tuple[int, list[str], str]
         ("pnpm -r only-b", 0, ["b"]),
         ("pnpm -C . -r --filter a test", 7, ["a"]),
         ("cd m/2 && pnpm -w run all", 0, ["root"]),
+        ("cd m/2 && pnpm run -w all", 0, ["root"]),
+        ("cd m/2 && yarn run all", 0, ["b"]),  # the control of the next ones
+        ("cd m/2 && yarn run -T all", 0, ["root"]),
+        ("cd m/2 && yarn run -TB all", 0, ["root"]),
+        ("yarn workspaces foreach -A --include b run -T all", 0, ["root"]),
+        ("cd m/2 && yarn run --top-level only-b", 1, []),
+        ("cd m/2 && yarn run -T echo ran here", 0, ["here"]),
         ("pnpm -r --if-present run unit", 0, []),
         ("pnpm -r run --if-present unit", 0, []),
     ],

@@ -874,12 +874,26 @@ def test_cmake_builds_without_tests_that_it_switched_on_if_they_do_not_compile(
         (
             {
                 "bin/cmake": CMAKE + 'case "$*" in *TESTS=ON*) exit 1 ;; esac\n',
+                "t/CMakeLists.txt": "#[=[ ]]\nadd_test(x)\n]=] # add_test(x) #[[\n#[[ add_test( ]]\n",
+            },
+            "",
+        ),
+        (
+            {
+                "bin/cmake": CMAKE + 'case "$*" in *TESTS=ON*) exit 1 ;; esac\n',
+                "t/CMakeLists.txt": 'set(A "#[[")\n# x #[[\n#[[ ]] add_test(x)\n# ]]\n',
+            },
+            "the configuration",
+        ),
+        (
+            {
+                "bin/cmake": CMAKE + 'case "$*" in *TESTS=ON*) exit 1 ;; esac\n',
                 "vendor/x/CMakeLists.txt": "add_test(x)\n",
             },
             "",
         ),
     ],
-    ids=["tests", "no-tests", "no-configured-tests", "configured-tests", "tests-of-others"],
+    ids=["tests", "no-tests", "no-configured-tests", "configured-tests", "comments", "no-comment", "tests-of-others"],
 )
 def test_ctest_fails_where_the_project_has_tests_and_its_build_left_them_out(
     shipped: dict[str, Profile], tmp_path: Path, files: dict[str, str], fails: str

@@ -337,6 +337,14 @@ def test_a_record_that_was_restored_with_another_mode_is_read(mode: int, home: H
     assert find_task(home, saved.id) == saved
 
 
+def test_records_of_a_mount_where_all_have_one_mode_are_read(home: Home) -> None:
+    """Such as drvfs and CIFS: there a mode says no more of one file than of all."""
+    saved = save_task(home, task())
+    for path in (home.task(saved.id), home.task(saved.id).parent):
+        path.chmod(0o777)
+    assert find_task(home, saved.id) == saved
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files have to belong to another user")
 def test_a_home_of_another_user_is_read_by_root(home: Home) -> None:
     saved = save_task(home, task())
