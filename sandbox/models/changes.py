@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from sandbox.models.ids import CheckId, ObjectId, Sha256
 from sandbox.models.model import Model
 from sandbox.models.words import ChangeKind
@@ -82,4 +84,4 @@ class PushResult(Model):
     commit: ObjectId
     forced: bool
     hooks_not_run: tuple[str, ...] = ()
-    note: str = ""
+    note: str = Field(default="", exclude_if=lambda value: not value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from pydantic import Field
+
 from sandbox.models.ids import ObjectId
 from sandbox.models.model import Model
 
@@ -30,7 +32,7 @@ class PullRequest(Model):
     base: str
     head_commit: ObjectId
     created: bool = False
-    note: str = ""
+    note: str = Field(default="", exclude_if=lambda value: not value)
 
 
 class CiState(StrEnum):
