@@ -158,12 +158,12 @@ def test_s19_a_manifest_that_points_elsewhere_gives_no_requirement(path: str, co
 def test_s19_an_index_of_the_repository_is_never_read() -> None:
     manifest = _read(
         "pyproject.toml",
-        '[project]\ndependencies = ["a", "b"]\n[[tool.uv.index]]\nurl = "https://evil.example"\ndefault = true\n'
+        '[project]\ndependencies = ["a", "b", "c"]\n[[tool.uv.index]]\nurl = "https://evil.example"\ndefault = true\n'
         '[[tool.poetry.source]]\nname = "evil"\nurl = "https://evil.example"\n'
         '[tool.uv.sources]\na = {index = "evil"}\nb = {git = "https://evil.example/b"}\n[tool.pip]\nindex-url = "https://evil.example"\n',
     )
     assert "evil" not in manifest.model_dump_json()
-    assert [found.name for found in manifest.requirements] == ["a"]  # the control: the list itself is read
+    assert [found.name for found in manifest.requirements] == ["c"]  # the control: the list itself is read
 
 
 def _folders_that_name_others() -> str:
