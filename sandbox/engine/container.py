@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sandbox.engine.cgroups import CgroupPaths, Sampler, find_cgroups
@@ -26,7 +25,7 @@ from sandbox.engine.container_types import (
 from sandbox.engine.dialects import find_dialect
 from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
-from sandbox.engine.guest_process import find_guest_pid, find_patience
+from sandbox.engine.guest_process import find_guest_pid
 from sandbox.engine.mounts import require_mounts
 from sandbox.engine.quarantine import REMOVE_TIMEOUT_S, is_quarantined, quarantine_container, remove_within
 from sandbox.errors import ErrorCode, SandboxError
@@ -288,8 +287,7 @@ def _check_mounts_and_find_cgroups(
             return find_object(engine, "containers", container_id)
 
     inspected = inspect()
-    patience = partial(find_patience, engine.endpoint.socket_path, float(engine.api.timeout))
-    pid = find_guest_pid(inspected, inspect, find_patience=patience) if inspected else 0
+    pid = find_guest_pid(engine, inspected, inspect) if inspected else 0
     if not pid:
         return None
     require_mounts(pid, options)

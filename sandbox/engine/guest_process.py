@@ -13,9 +13,11 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sandbox.engine.docker_api import DockerApi
 from sandbox.errors import ErrorCode, SandboxError
 
 PROCESSES_HINT = (
@@ -32,6 +34,14 @@ def is_guest_process(groups: str, container_id: str) -> bool:
 
 
 def find_guest_pid(
+    engine: DockerApi, inspected: Mapping[str, Any], inspect: Callable[[], Mapping[str, Any] | None]
+) -> int:
+    """As `prove_guest_pid`, of a local engine."""
+    find_patience = partial(_find_patience, engine.endpoint.socket_path, float(engine.api.timeout))
+    return prove_guest_pid(inspected, inspect, find_patience=find_patience)
+
+
+def prove_guest_pid(
     inspected: Mapping[str, Any],
     inspect: Callable[[], Mapping[str, Any] | None],
     proc: Path = Path("/proc"),
@@ -61,8 +71,8 @@ def find_guest_pid(
     return pid
 
 
-def find_patience(path: str, timeout_s: float) -> float:
-    """For `find_guest_pid`: the time of the engine behind this socket, whose processes this process sees; 0 where it
+def _find_patience(path: str, timeout_s: float) -> float:
+    """For `prove_guest_pid`: the time of the engine behind this socket, whose processes this process sees; 0 where it
     does not, since a guest without a process is then one that cannot be seen.
     """
     try:

@@ -29,7 +29,7 @@ from sandbox.engine.direct_requests import find_object
 from sandbox.engine.docker_api import DockerApi, translate_errors
 from sandbox.engine.fallback_tunnels import find_idle_tunnels
 from sandbox.engine.guest_group import require_in_group
-from sandbox.engine.guest_process import find_guest_pid, find_patience
+from sandbox.engine.guest_process import find_guest_pid
 from sandbox.engine.kill_origin import KillOrigin
 from sandbox.engine.meter import Meter
 from sandbox.engine.mounts import require_mounts
@@ -156,9 +156,7 @@ def _verify_guest(
     dialect = find_dialect(engine)
     pid = 0
     if engine.is_local:
-        inspect = partial(_inspect, engine, inspected["Id"])
-        patience = partial(find_patience, engine.endpoint.socket_path, float(engine.api.timeout))
-        pid = find_guest_pid(inspected, inspect, find_patience=patience)
+        pid = find_guest_pid(engine, inspected, partial(_inspect, engine, inspected["Id"]))
     idle_tunnels = find_idle_tunnels(list_interfaces(posture), pid)
     require_posture(posture, options, dialect.own_files, idle_tunnels)
     require_writable_folders(posture, options)

@@ -342,7 +342,7 @@ def _pack_refs(git: Git) -> None:
     """A fetch writes a file for each ref. Packing 20,000 refs makes one file of 1 MB out of 80 MB."""
     if sum(1 for _ in islice((git.git_dir / "refs").rglob("*"), _LOOSE_REFS)) == _LOOSE_REFS:
         large = git.with_memory(LARGE)
-        pack = partial(large.run, "pack-refs", "--all", "--prune", deadline_s=600)
+        pack = partial(large.run, "pack-refs", "--all", "--prune", deadline_s=stale_locks.PACK_REFS_DEADLINE_S)
         stale_locks.run_despite_stale_locks(git.git_dir, pack)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
@@ -186,22 +186,26 @@ def run_update_ref(git: Git, names: Iterable[str], *args: str, stdin: bytes = b"
 
 
 def remove_abandoned_locks(git_dir: Path, names: Iterable[str]) -> bool:
-    """Remove locks of refs that a killed process left, which no git ever does. Returns whether there was one.
-
-    Those who remove locks exclude each other: else the second could remove the lock that the first has taken since.
-    """
+    """Remove locks of refs that a killed process left, which no git ever does. Returns whether there was one."""
     try:
-        folder = os.open(git_dir / "refs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with alone_to_remove_locks(git_dir):
+            removed = [_remove_if_abandoned(f"{git_dir}/{name}{_LOCK}") for name in names]
     except OSError:
         return False
+    return any(removed)
+
+
+@contextmanager
+def alone_to_remove_locks(git_dir: Path) -> Iterator[None]:
+    """Those who remove locks of git exclude each other: else the second could remove the lock that the first has taken
+    since. Raises: `OSError` without a clone.
+    """
+    folder = os.open(git_dir / "refs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        removed = [_remove_if_abandoned(f"{git_dir}/{name}{_LOCK}") for name in names]
-    except OSError:
-        return False
+        yield
     finally:
         os.close(folder)
-    return any(removed)
 
 
 def _remove_if_abandoned(lock: str) -> bool:

@@ -7,22 +7,21 @@ which stops all that delete refs.
 
 from __future__ import annotations
 
-import fcntl
 import glob
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.refs import alone_to_remove_locks
 from sandbox.git.unfinished_packs import is_not_open
 
 _ResultT = TypeVar("_ResultT")
 
 _PLACES = ("*.lock", "packed-refs.new", "refs/**/*.lock", "objects/**/*.lock")
-_MIN_AGE_S = 630.0
-"""The deadline of `pack-refs` in `cache_clones`, and a margin."""
+PACK_REFS_DEADLINE_S = 600.0
+_MIN_AGE_S = PACK_REFS_DEADLINE_S + 30.0  # the longest command of ours that locks refs, and a margin
 
 
 def list_stale_locks(git_dir: Path) -> list[Path]:
@@ -52,13 +51,9 @@ def run_despite_stale_locks(git_dir: Path, action: Callable[[], _ResultT]) -> _R
 
 
 def _remove_stale_locks(git_dir: Path) -> bool:
-    """Whether there was one. Those who remove locks exclude each other, as in `git.refs`."""
-    folder = os.open(git_dir / "refs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    """Whether there was one."""
+    with alone_to_remove_locks(git_dir):
         stale = list_stale_locks(git_dir)
         for path in stale:
             path.unlink(missing_ok=True)
-    finally:
-        os.close(folder)
     return bool(stale)

@@ -111,20 +111,20 @@ def confirm_failures(
     if first.run is None or not names:
         return Confirmation()
     seen, again = [first], list[CheckSide]()
-    counts = repeated.add_up(seen)
-    for side in _find_other_runs(services.home, tree.owner, first.run):
-        if all(counts[name].ran > 1 for name in names):
-            break
+
+    def ran_twice() -> bool:
+        counts = repeated.add_up([*seen, *again])
+        return all(counts[name].ran > 1 for name in names)
+
+    others = _find_other_runs(services.home, tree.owner, first.run)
+    while not ran_twice() and (side := next(others, None)):
         seen.append(side)
-        counts = repeated.add_up(seen)
-    if not all(counts[name].ran > 1 for name in names):
-        tests = [result for result in first.results or () if result.test in names]
-        part = () if first.results is None or len(names) > MOST_RERUN else _select(tree, pair.check_id, tests)
-        for arguments in dict.fromkeys((part, ())):
+    tests = [result for result in first.results or () if result.test in names]
+    part = () if first.results is None or len(names) > MOST_RERUN else _select(tree, pair.check_id, tests)
+    for arguments in dict.fromkeys((part, ())):  # the whole check where the part did not run them
+        if not ran_twice():
             again += _run_again(services, tree, _Part(pair.check_id, arguments, 1), watch, options)
-            counts = repeated.add_up([*seen, *again])
-            if all(counts[name].ran > 1 for name in names):
-                break  # else the part did not run them
+    counts = repeated.add_up([*seen, *again])
     unconfirmed = frozenset(name for name in names if counts[name].failed < max(2, counts[name].ran))
     return Confirmation(unconfirmed, tuple(again))
 

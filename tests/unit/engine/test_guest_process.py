@@ -16,7 +16,7 @@ import pytest
 from sandbox.capabilities import processes_probe
 from sandbox.engine import guest_process
 from sandbox.engine.endpoint import Endpoint
-from sandbox.engine.guest_process import find_guest_pid, find_patience, is_guest_process, sees_processes_of
+from sandbox.engine.guest_process import _find_patience, is_guest_process, prove_guest_pid, sees_processes_of
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ProbeLevel
 
@@ -66,7 +66,7 @@ def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_process_of_a_guest_is_found(tmp_path: Path) -> None:
     make_process(tmp_path, f"0::/docker/{ID}\n")
-    assert find_guest_pid(make_inspected(), lambda: None, tmp_path) == PID
+    assert prove_guest_pid(make_inspected(), lambda: None, tmp_path) == PID
 
 
 @pytest.mark.parametrize("groups", [None, "0::/system.slice/ssh.service\n"], ids=["none", "another"])
@@ -74,7 +74,7 @@ def test_s221_a_guest_that_this_controller_cannot_see_is_refused(tmp_path: Path,
     if groups is not None:
         make_process(tmp_path, groups)
     with pytest.raises(SandboxError) as caught:
-        find_guest_pid(make_inspected(), make_inspected, tmp_path)
+        prove_guest_pid(make_inspected(), make_inspected, tmp_path)
     assert caught.value.code is ErrorCode.ENGINE_UNAVAILABLE
     assert "pid: host" in caught.value.hint
     assert "hostPID" in caught.value.hint
@@ -83,7 +83,7 @@ def test_s221_a_guest_that_this_controller_cannot_see_is_refused(tmp_path: Path,
 @pytest.mark.parametrize("later", [None, make_inspected(running=False, pid=0)], ids=["removed", "ended"])
 def test_a_guest_that_has_ended_has_no_process(tmp_path: Path, later: dict[str, Any] | None) -> None:
     make_process(tmp_path, "0::/system.slice/ssh.service\n")  # the number is another's now
-    assert find_guest_pid(make_inspected(), lambda: later, tmp_path) == 0
+    assert prove_guest_pid(make_inspected(), lambda: later, tmp_path) == 0
 
 
 @pytest.mark.parametrize("is_foreign", [False, True], ids=["gone", "foreign"])
@@ -93,7 +93,7 @@ def test_an_engine_that_learns_late_of_a_guests_end_is_waited_for(tmp_path: Path
     if is_foreign:
         make_process(tmp_path, "0::/system.slice/ssh.service\n")
     with pytest.raises(SandboxError) if is_foreign else nullcontext():
-        assert find_guest_pid(make_inspected(), lambda: next(states), tmp_path, find_patience=lambda: 60.0) == 0
+        assert prove_guest_pid(make_inspected(), lambda: next(states), tmp_path, find_patience=lambda: 60.0) == 0
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def listener(tmp_path: Path) -> Iterator[Path]:
 def test_the_listener_of_a_socket_is_seen_in_its_namespace_only(listener: Path, tmp_path: Path) -> None:
     assert sees_processes_of(str(listener))
     assert not sees_processes_of(str(listener), tmp_path)  # as with `hidepid`
-    assert (find_patience(str(listener), 60.0), find_patience(str(tmp_path / "none"), 60.0)) == (60.0, 0.0)
+    assert (_find_patience(str(listener), 60.0), _find_patience(str(tmp_path / "none"), 60.0)) == (60.0, 0.0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace needs root")
