@@ -15,7 +15,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
 from sandbox.git.entries import SYMLINK, Content, Item, TreeChange
 from sandbox.git.process import Git
-from sandbox.git.trees.nodes import Folder, ObjectWriter, find_node, is_folder, oid_of, replace_node, store_new
+from sandbox.git.trees.nodes import Folder, ObjectWriter, find_node, is_folder, list_new, oid_of, replace_node
 from sandbox.git.trees.object_reader import ObjectReader
 from sandbox.git.trees.small_packs import SmallPack
 from sandbox.git.trees.tree_format import DIRECTORY, hash_object, is_refused_name, parse_tree
@@ -58,7 +58,8 @@ def write_objects(git: Git, base_commit: str, changes: Sequence[TreeChange], wri
     if root is not None:
         for content in contents:
             _write_content(writer, content)
-        store_new(writer, root, _oid_bytes(base_commit))
+        for node in list_new(root):
+            node.write(writer, _oid_bytes(base_commit))
     return root
 
 

@@ -48,6 +48,11 @@ class NewFile:
         self._content: bytes | SpilledContent | None = content
 
     @property
+    def is_stored(self) -> bool:
+        """Whether the repository has it."""
+        return self._content is None
+
+    @property
     def content(self) -> bytes | None:
         """What was written; None once the repository has it."""
         found = self._content
@@ -58,12 +63,15 @@ class NewFile:
         if isinstance(self._content, bytes):
             self._content = contents.add(self._content)
 
-    def store(self, writer: ObjectWriter) -> None:
-        """Store its blob, once."""
+    def write(self, writer: ObjectWriter, oid_bytes: int) -> None:
+        """Give its blob to a writer, unless it is stored."""
         content = self.content
         if content is not None:
             writer.write(b"blob", content, self.oid)
-            self._content = None
+
+    def mark_stored(self) -> None:
+        """The repository has it."""
+        self._content = None
 
 
 class NewDirectory:
@@ -88,11 +96,19 @@ class NewDirectory:
             self._oid = hash_object(b"tree", self._content, oid_bytes)
         return self._oid
 
-    def store(self, writer: ObjectWriter, oid_bytes: int) -> None:
-        """Store its tree object, once."""
+    def write(self, writer: ObjectWriter, oid_bytes: int) -> None:
+        """Give its tree object to a writer, unless it is stored."""
         oid, content = self.oid(oid_bytes), self._content
         if content is not None:
             writer.write(b"tree", content, oid)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its tree object; 0 while its id was not asked for, and once it is stored."""
+        return len(self._content or b"")
+
+    def mark_stored(self) -> None:
+        """The repository has it, and what is below it."""
         self._content, self.is_stored = None, True
 
 
@@ -229,12 +245,11 @@ def list_level(
             yield path, next(stored)
 
 
-def store_new(writer: ObjectWriter, node: Node, oid_bytes: int) -> None:
-    """Store every object that was written below a node, each before the one that names it."""
+def list_new(node: Node) -> Iterator[NewFile | NewDirectory]:
+    """What was written at and below a node and is not stored, each before the directory that names it."""
     if isinstance(node, NewDirectory) and not node.is_stored:
         for child in node.entries.values():
-            if not isinstance(child, Item):
-                store_new(writer, child, oid_bytes)
-        node.store(writer, oid_bytes)
-    elif isinstance(node, NewFile):
-        node.store(writer)
+            yield from list_new(child)
+        yield node
+    elif isinstance(node, NewFile) and not node.is_stored:
+        yield node

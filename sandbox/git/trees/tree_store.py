@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import READ_BYTES, missing_object_error, stream_blob
 from sandbox.git.entries import Item
+from sandbox.git.failures import OutOfMemory
 from sandbox.git.maintenance import store_objects
 from sandbox.git.partial import is_partial
-from sandbox.git.process import Git
+from sandbox.git.process import MOST_LOOSE, Git
 from sandbox.git.trees.loose_objects import LooseObjects
+from sandbox.git.trees.nodes import NewDirectory, NewFile, Node, list_new, oid_of
 from sandbox.git.trees.object_reader import ObjectInfo, ObjectReader
 from sandbox.git.trees.tree_format import EntryBudget, parse_tree
 from sandbox.lazy_module import LazyModule
 
 if TYPE_CHECKING:
-    from sandbox.git.trees import spilled_contents
+    from sandbox.git.trees import small_packs, spilled_contents
     from sandbox.git.trees.spilled_contents import SpilledContents
-else:  # loaded for a value with large contents (docs/adr/0080)
+else:  # loaded for a value with large or many contents (docs/adr/0080)
+    small_packs = LazyModule("sandbox.git.trees.small_packs")
     spilled_contents = LazyModule("sandbox.git.trees.spilled_contents")
 
 CACHED_ENTRIES = 131_072
@@ -29,6 +32,8 @@ CACHED_ENTRIES = 131_072
 TREE_BYTES = 32 * 1024**2
 """The largest directory: about 800,000 names. Reached: `quota_exceeded`."""
 
+_PACKED_BYTES = 16 * 1024**2
+"""Contents that one pack may have: they are in memory twice, deflated and not."""
 _AT_ONCE = 400
 _READ_AHEAD_BYTES = 1024**2
 """Directories that are read before the entries of the first one are counted: about 25,000 names."""
@@ -65,11 +70,44 @@ class TreeStore:
         """Keep one git process for all reads inside: for a caller that reads many files one by one."""
         return self._reader.session()
 
-    @contextmanager
-    def storing(self) -> Iterator[LooseObjects]:
+    def storing(self) -> AbstractContextManager[None]:
         """Hold off a repack of the clone until a ref leads to what is stored. Raises: `conflict` while it is packed."""
-        with store_objects(self.git):
-            yield self.loose
+        return store_objects(self.git)
+
+    def store_new(self, root: Node) -> None:
+        """Store what was written at and below a node: few objects as files of their own, more as packs, since a disk
+        syncs each file. Raises: `quota_exceeded` for a full disk.
+        """
+        oid_of(root, self.oid_bytes)  # so that directories have a size
+        for part in self._split_new(root):
+            if len(part) <= MOST_LOOSE or not self._store_packed(part):
+                for node in part:
+                    node.write(self.loose, self.oid_bytes)
+            for node in part:
+                node.mark_stored()
+
+    def _split_new(self, root: Node) -> Iterator[list[NewFile | NewDirectory]]:
+        """New nodes in parts that fit into memory."""
+        part, size = list[NewFile | NewDirectory](), 0
+        for node in list_new(root):
+            if size + node.size > _PACKED_BYTES and part:
+                yield part
+                part, size = [], 0
+            part.append(node)
+            size += node.size
+        if part:
+            yield part
+
+    def _store_packed(self, nodes: Sequence[NewFile | NewDirectory]) -> bool:
+        """Whether git had enough memory."""
+        pack = small_packs.SmallPack(self.oid_bytes)
+        for node in nodes:
+            node.write(pack, self.oid_bytes)
+        try:
+            pack.store(self.git)
+        except OutOfMemory:
+            return False
+        return True
 
     def tree(self, oid: bytes) -> Mapping[bytes, Item]:
         """Entries of a directory. Raises: `not_found`, `unsafe_repository`, `quota_exceeded`."""

@@ -30,7 +30,6 @@ from sandbox.git.trees.nodes import (
     is_folder,
     oid_of,
     replace_node,
-    store_new,
     walk_below,
 )
 from sandbox.git.trees.tree_changes import compare_nodes, join_exact_renames
@@ -293,8 +292,8 @@ class TreeValue:
         """
         if self.is_pristine:
             return PRISTINE
-        with self.store.storing() as writer:
-            store_new(writer, self.root, self.store.oid_bytes)
+        with self.store.storing():
+            self.store.store_new(self.root)
         return self.tree
 
     def commit(
@@ -313,9 +312,9 @@ class TreeValue:
             _require_full_ref(ref)
         content = _format_commit(self.tree, self.base_commit, message, identity)
         oid = hash_object(b"commit", content, self.store.oid_bytes)
-        with self.store.storing() as writer:
-            store_new(writer, self.root, self.store.oid_bytes)
-            writer.write(b"commit", content, oid)
+        with self.store.storing():
+            self.store.store_new(self.root)
+            self.store.loose.write(b"commit", content, oid)
             if ref is not None:
                 move_ref(self.store.git, ref, oid.hex(), expected or self.base_commit)
         base = Item(DIRECTORY, bytes.fromhex(self.tree))

@@ -10,9 +10,11 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.git.entries import Item
+from sandbox.git.failures import OutOfMemory
 from sandbox.git.maintenance import repack
 from sandbox.git.process import Git
 from sandbox.git.trees import nodes, spilled_contents, tree_changes, tree_store, tree_value
+from sandbox.git.trees.small_packs import SmallPack
 from sandbox.git.trees.tree_format import format_tree
 from sandbox.git.trees.tree_store import TreeStore
 from sandbox.git.trees.tree_value import PRISTINE, TreeValue, open_tree
@@ -278,6 +280,35 @@ def test_a_commit_stores_one_object_besides_what_was_written(value: TreeValue, s
     before = _loose(source)
     value.write("a/b/unique", b"never before").commit("m", IDENTITY)
     assert len(_loose(source) - before) == 1 + 3 + 1  # the file, its directories up to the root, the commit
+
+
+@pytest.mark.parametrize("has_memory", [True, False])
+def test_many_objects_are_stored_as_packs(
+    value: TreeValue, source: Upstream, monkeypatch: pytest.MonkeyPatch, has_memory: bool
+) -> None:
+    """A disk syncs each file. Control: a git without memory for a pack leaves them to files of their own."""
+    monkeypatch.setattr(tree_store, "_PACKED_BYTES", 2000)
+    if not has_memory:
+        monkeypatch.setattr(SmallPack, "store", _raise_out_of_memory)
+    before, packs = _loose(source), _packs(source)
+    changed = value
+    for number in range(60):
+        changed = changed.write(f"new/{number}", b"%d" % number * 40)
+    stored = changed.commit("m", IDENTITY)
+    new = len(_loose(source) - before)
+    assert (new < 20, len(_packs(source) - packs) > 1) == (has_memory, has_memory)
+    for number in (0, 30, 59):
+        assert source.git("show", f"{stored.commit}:new/{number}") == b"%d" % number * 40
+    source.git("fsck", "--strict")
+    assert stored.value.read("new/59") == b"59" * 40
+
+
+def _raise_out_of_memory(*_: object) -> None:
+    raise OutOfMemory(ErrorCode.QUOTA_EXCEEDED, "no memory", details="")
+
+
+def _packs(source: Upstream) -> set[Path]:
+    return set((source.git_dir / "objects" / "pack").glob("*.pack"))
 
 
 def _count_deleted_files(source: Upstream) -> int:
