@@ -32,9 +32,11 @@ SOCKET_LIMIT = "memory.kmem.tcp.limit_in_bytes"
 """Version 1: of a group's network buffers (socket_memory.py)."""
 
 _KERNEL_PARTS = ("slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "vmalloc")
+_CRUNS_GROUP, _PODMANS = "container", "libpod-"
 _JOINT = ("cpu,cpuacct", "cpuacct,cpu")
 _BLOCK_DEVICES = Path("/sys/dev/block")
 _LOOP_MAJOR = "7:"
+_CONTAINER_ID = lazy_pattern(r"[0-9a-f]{64}")
 _WRITTEN = lazy_pattern(r"^(\d+:\d+) .*?\bwbytes=(\d+)", re.MULTILINE)
 _Number = TypeVar("_Number", int, float)
 
@@ -259,17 +261,30 @@ def _read_v2(paths: CgroupPaths) -> Counters:
         forks_refused=refused,
         pids_were_full_above=_were_pids_full_above(paths.pids) if refused else None,
         disk_written_bytes=None if (lines := _read_text(paths.io, "io.stat")) is None else sum_written_bytes(lines),
-        cpu_throttled_s=_to_seconds(_read_keyed_number(paths.quota, "cpu.stat", "throttled_usec"), _US_PER_S),
+        cpu_throttled_s=_to_seconds(_read_throttled(paths.quota), _US_PER_S),
     )
 
 
 def _count_refused_forks(pids: Path | None) -> int | None:
     """Forks that a limit refused: the group's own, and that of the group of all guests above it. Since Linux 6.11 the
-    group with the limit counts them, not the one that forked (cgroup-v2.rst, `pids.events`).
+    group with the limit counts them, not the one that forked (cgroup-v2.rst, `pids.events`). Before, crun's guest forks
+    in a group below, whose number no other has.
     """
     own = _read_keyed_number(pids, "pids.events", "max")
     above = None if pids is None else _read_keyed_number(pids.parent, "pids.events.local", "max")
-    return own if own is None or above is None else own + above
+    below = _group_of_processes(pids)
+    if below is None or _read_text(below, "pids.events.local") is not None:
+        forked = None
+    else:
+        forked = _read_keyed_number(below, "pids.events", "max")
+    return own if own is None else own + (above or 0) + (forked or 0)
+
+
+def _read_throttled(quota: Path | None) -> int | None:
+    """Microseconds. crun sets the quota on the group below, too: the tighter of two counts."""
+    both = (quota, _group_of_processes(quota))
+    found = [_read_keyed_number(group, "cpu.stat", "throttled_usec") for group in both if group is not None]
+    return max((number for number in found if number is not None), default=None)
 
 
 def _were_pids_full_above(pids: Path | None) -> bool | None:
@@ -306,7 +321,12 @@ def _limited_group(path: str) -> str:
     `run.oci.systemd.subgroup`; `libpod-ID.scope/container`).
     """
     above, _, last = path.rpartition("/")
-    return above if last == "container" and above.rpartition("/")[2].startswith("libpod-") else path
+    return above if last == _CRUNS_GROUP and above.rpartition("/")[2].startswith(_PODMANS) else path
+
+
+def _group_of_processes(limited: Path | None) -> Path | None:
+    """The other way round; None where the group with the limits has the processes."""
+    return limited / _CRUNS_GROUP if limited is not None and limited.name.startswith(_PODMANS) else None
 
 
 def _find_v1_directory(root: Path, groups: dict[str, str], controller: str) -> Path | None:
@@ -321,14 +341,26 @@ def _find_v1_directory(root: Path, groups: dict[str, str], controller: str) -> P
 def _find_directory(root: Path, path: str) -> Path | None:
     """None for the host's root group, which is not a container's, and for a group that is not below `root`.
 
-    A group outside of our namespace is shown from it: `/../../space/ID`. It is at `root` still where the hierarchy is
-    mounted from its top, as in the manifests under `deploy/` (cgroup_namespaces(7)).
+    A group outside of our namespace is shown from it: `/../../space/ID`. It is below `root` still where the hierarchy
+    is mounted from its top, as in the manifests under `deploy/`: there, or deeper if the two have a parent in common,
+    since names above that are left out (cgroup_namespaces(7)). The id of a container tells its group from others.
     """
     parts = [*dropwhile(lambda part: part in ("/", ".."), PurePosixPath(path).parts)]
     if not parts or ".." in parts:
         return None
     found = root.joinpath(*parts)
-    return found if found.is_dir() else None
+    if found.is_dir():
+        return found
+    is_outside = path.startswith("/..") and _CONTAINER_ID.search(path)
+    return _find_deeper(root, "/".join(parts)) if is_outside else None
+
+
+def _find_deeper(root: Path, names: str) -> Path | None:
+    """The group of these names below any other."""
+    for folder, _, _ in os.walk(root):
+        if os.path.isdir(f"{folder}/{names}"):  # noqa: PTH112 - thousands of calls
+            return Path(folder, names)
+    return None
 
 
 def _read_text(folder: Path | None, name: str) -> str | None:

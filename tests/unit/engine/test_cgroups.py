@@ -95,6 +95,18 @@ def test_version_2_counts_forks_that_the_bound_of_all_guests_refused(tree: Path)
     assert read_counters(paths).forks_refused == before + (5 if paths.version > 1 else 0)
 
 
+@pytest.mark.parametrize(("local", "refused"), [(None, 7), ("max 0", 0)], ids=["before Linux 6.11", "since"])
+def test_s03_forks_of_cruns_guest_are_counted_one_group_below(tmp_path: Path, local: str | None, refused: int) -> None:
+    """Since Linux 6.11 the group with the limit counts those of the groups below it, too: 0 in this sample."""
+    scope = tmp_path / f"libpod-{GROUP}.scope"
+    write_group(scope, pids_events="max 0", cpu_stat="usage_usec 1\nthrottled_usec 0")
+    write_group(scope / "container", pids_events="max 7", cpu_stat="usage_usec 1\nthrottled_usec 9000000")
+    if local is not None:
+        (scope / "container" / "pids.events.local").write_text(f"{local}\n")
+    counters = read_counters(CgroupPaths(2, pids=scope, quota=scope))
+    assert (counters.forks_refused, counters.cpu_throttled_s) == (refused, 9.0)
+
+
 def write_group(folder: Path, **files: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -178,6 +190,22 @@ def test_a_group_outside_of_our_namespace_is_found_where_the_hierarchy_is_mounte
     lines = [line.split(":", 2) for line in cgroup.read_text().splitlines()]
     cgroup.write_text("\n".join(f"{number}:{name}:/../..{path}" for number, name, path in lines))
     assert paths_of(tree) == expected
+
+
+@pytest.mark.parametrize("above", ["system.slice", "a.slice/a-b.slice"])
+def test_s221_a_sibling_outside_of_our_namespace_is_found_below_their_parent(tmp_path: Path, above: str) -> None:
+    """The kernel leaves out the names above the parent that two groups have in common. Control: without the id of a
+    container any group of that name would do.
+    """
+    scope = f"docker-{GROUP * 4}.scope"
+    (tmp_path / "sys" / above / scope).mkdir(parents=True)
+    (tmp_path / "sys" / above / "init.scope").mkdir()
+    (tmp_path / "sys" / "cgroup.controllers").write_text("memory pids\n")
+    (tmp_path / "proc" / str(PID)).mkdir(parents=True)
+    (tmp_path / "proc" / str(PID) / "cgroup").write_text(f"0::/../{scope}\n")
+    assert paths_of(tmp_path).memory == tmp_path / "sys" / above / scope
+    (tmp_path / "proc" / str(PID) / "cgroup").write_text("0::/../init.scope\n")
+    assert find_cgroups(PID, tmp_path / "sys", tmp_path / "proc") is None
 
 
 @pytest.mark.parametrize("path", ["/..", "/../x/../docker"])
