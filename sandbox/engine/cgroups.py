@@ -190,6 +190,12 @@ def list_processes(paths: CgroupPaths) -> tuple[int, ...]:
     return tuple(int(word) for word in text.split() if word.isdigit())
 
 
+def list_guest_processes(paths: CgroupPaths) -> list[int]:
+    """As `list_processes`, with those of the group below that crun makes."""
+    below = _group_of_processes(paths.pids)
+    return [*list_processes(paths), *(list_processes(CgroupPaths(paths.version, pids=below)) if below else ())]
+
+
 class Sampler:
     """Samples in a thread between enter and exit and keeps the largest values.
 

@@ -12,6 +12,8 @@ Guests that share a network (a check and its services) see each other's sockets:
 before 6.17 show uid 0 for sockets that no process holds; and services of a run have one uid. What could be another's
 ends a guest only if it is more than all that it could be of may hold together.
 
+What no group is charged for on any version counts with them (`uncharged_memory.py`).
+
 Files: Documentation/admin-guide/cgroup-v1/memory.rst; net/core/sock.c and net/ipv4/tcp_ipv4.c (/proc/net/tcp) of the
 kernel. Seen: Linux 6.18, version 1.
 """
@@ -30,12 +32,14 @@ from typing import NamedTuple
 from sandbox.engine.cgroups import (
     SOCKET_LIMIT,
     CgroupPaths,
+    list_guest_processes,
     read_charged_sockets,
     read_held_memory,
     read_limit,
     share_of_sockets,
 )
 from sandbox.engine.container_types import ALONE, Neighbours, StopCondition
+from sandbox.engine.uncharged_memory import count_netlink_bytes, estimate_lock_bytes, read_unreclaimable
 from sandbox.models import Verdict
 
 _PROC = Path("/proc")
@@ -84,6 +88,7 @@ class _Pace:
     def __init__(self) -> None:
         self._next_count_at = self._next_look_at = 0.0
         self._seen_bytes = 0
+        self._least_bytes: int | None = None
 
     def allows_count(self, now: float) -> bool:
         if now < self._next_count_at:
@@ -98,15 +103,22 @@ class _Pace:
         self._seen_bytes = max(host_bytes, self._seen_bytes) if is_early else host_bytes
         return True
 
+    def measure_growth(self, now_bytes: int) -> int:
+        """Above the least that it ever was."""
+        least = now_bytes if self._least_bytes is None else min(self._least_bytes, now_bytes)
+        self._least_bytes = least
+        return now_bytes - least
+
     def note_look(self, started: float, ended: float) -> None:
         self._next_look_at = ended + (ended - started) * _LOOK_SHARE
 
 
 class SocketWatch:
-    """Watches one guest: OOM_KILLED once its memory and its network buffers together exceed its limit.
+    """Watches one guest: OOM_KILLED once its memory, its network buffers and what is charged to no group together
+    exceed its limit.
 
-    Costs one small file each time; more only while sockets of this host hold a share of what the guest may have.
-    `held_bytes`: both together, if they exceeded it.
+    Costs two small files each time; more only while sockets of this host hold a share of what the guest may have, or
+    its kernel holds that much more than before. `held_bytes`: all together, if it exceeded the limit.
     """
 
     def __init__(self, groups: CgroupPaths | None, pid: int, memory_bytes: int, proc: Path = _PROC) -> None:
@@ -129,7 +141,8 @@ class SocketWatch:
         started = time.monotonic()
         if self._groups is None or not self._pace.allows_count(started):
             return None
-        on_host, little = _count_host_bytes(self._proc), self._memory_bytes // _LITTLE
+        little = self._memory_bytes // _LITTLE
+        on_host = _count_host_bytes(self._proc) + self._pace.measure_growth(read_unreclaimable(self._proc))
         if not self._pace.allows_look(started, on_host, little) or on_host <= little:
             return None
         excess = self._find_excess(self._groups, little)
@@ -143,6 +156,7 @@ class SocketWatch:
         """What the guest holds, if it is more than it may."""
         is_charged = groups.version > 1 or read_limit(groups.memory, SOCKET_LIMIT) is not None
         charged = read_charged_sockets(groups) if is_charged else 0
+        charged += estimate_lock_bytes(self._proc, list_guest_processes(groups))
         own, unknown = self._count_waiting(is_charged=is_charged)
         if charged + own + unknown <= little:
             return None
@@ -155,12 +169,14 @@ class SocketWatch:
         return next((held for held, others in bounds if held > self._memory_bytes + others), None)
 
     def _count_waiting(self, *, is_charged: bool) -> tuple[int, int]:
-        """Bytes in sockets of the guest's uid, and in those of an unknown one. Where the kernel charges sockets to the
-        guest, only in those that it did not accept yet. A guest that is alone in its network has all of them.
+        """Bytes in sockets of the guest's uid, and in those of an unknown one, as netlink's. Where the kernel charges
+        sockets to the guest, only in those that it did not accept yet. A guest that is alone in its network has all of
+        them.
         """
         folder = self._proc / str(self._pid)
         uid = None if self._neighbours == ALONE else _read_uid(folder)
-        own = unknown = 0
+        netlink = count_netlink_bytes(self._proc, self._pid)
+        own, unknown = (netlink, 0) if self._neighbours == ALONE else (0, netlink)
         for name in ("tcp", "tcp6") if is_charged else ("tcp", "tcp6", "udp", "udp6"):
             for socket in _read_sockets(folder / "net" / name):
                 if is_charged and not socket.is_unaccepted:

@@ -145,6 +145,30 @@ def test_s203_a_guest_takes_no_kernel_aio_of_the_host(guests: Callable[..., Aren
     assert run.stdout_tail.strip() == f"error {errno.ENOSYS} unchanged", run.stderr_tail
 
 
+FILTER_PACKETS = """
+use Socket;
+my ($program, $done) = (pack("SCCL", 6, 0, 0, 0xffff) x 64, 0);
+for (1 .. 20) {
+  socket(my $s, AF_UNIX, SOCK_DGRAM, 0) or die "socket: $!";
+  $done += setsockopt($s, SOL_SOCKET, 26, pack("S x6 P", 64, $program)) ? 1 : 0;
+}
+print "$done ", $! + 0, "\\n";
+"""
+
+
+def test_s237_a_guest_attaches_no_filters_of_packets(guests: Callable[..., Arena], engine: DockerEngine) -> None:
+    """Their compiled programs are counted for the whole host, where runc needs some for each container. Control: a
+    container with the engine's defaults attaches them.
+    """
+    body = {"Image": "space-sandbox/base", "Entrypoint": ["perl", "-e", FILTER_PACKETS]}
+    assert run_careless(engine, body).split()[0] == "20", "void"
+    arena = guests(
+        "perl", "-e", "eval $ENV{PROGRAM}; die $@ if $@", extra=f"{ROOM}\n[check.env]\nPROGRAM = '''{FILTER_PACKETS}'''"
+    )
+    (run,) = arena.workbench.run(str(arena.remote)).runs
+    assert run.stdout_tail.split() == ["0", str(errno.EPERM)], run.stderr_tail
+
+
 OPEN_PTYS = """
 my @kept;
 while (@kept < 400 && sysopen(my $f, "/dev/ptmx", 2)) { push @kept, $f }

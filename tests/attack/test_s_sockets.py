@@ -1,4 +1,4 @@
-"""THREATS S202: memory of network buffers, which a guest's limit has to cover."""
+"""THREATS S202, S236: memory of the kernel that no control group, or not each, is charged for."""
 
 from __future__ import annotations
 
@@ -120,3 +120,62 @@ def test_s202_what_a_closed_socket_still_sends_is_no_memory_twice(guests: Callab
     assert int(closed) > 20, "void"
     assert inodes.strip() == "{'0'}", "void"
     assert found.verdict is Verdict.PASSED, (found.verdict, found.usage.memory_peak_bytes)
+
+
+UNCHARGED_MIB = 160
+UNCHARGED = {
+    "replies of netlink": """
+import socket, struct
+ask = struct.pack("=IHHII", 32, 18, 1, 1, 0) + struct.pack("=BxHiII", 0, 0, 1, 0, 0)  # RTM_GETLINK of lo
+while goes_on():
+    s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); s.setblocking(False); kept.append(s)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 30)
+    try:
+        for _ in range(4000): s.send(ask)
+    except OSError: pass
+""",
+    "locks of a process": """
+import fcntl, os, struct
+while goes_on():
+    fd = os.open(f"/tmp/{len(kept)}", os.O_RDWR | os.O_CREAT, 0o600); kept.append(fd)
+    for at in range(1000, 0, -1):  # each at the head of the list
+        fcntl.fcntl(fd, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 2 * at, 1, 0))
+""",
+    "locks of open files": """
+import os, struct, fcntl
+while goes_on():
+    fd = os.open(f"/tmp/{len(kept)}", os.O_RDWR | os.O_CREAT, 0o600); kept.append(fd)
+    for at in range(1000, 0, -1):
+        fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 2 * at, 1, 0))  # F_OFD_SETLK
+""",
+}
+UNCHARGED_HEAD = f"""
+import re, sys, time
+kept, ends_at = [], time.monotonic() + 25
+def held(): return int(re.search(r"SUnreclaim: +(\\d+)", open("/proc/meminfo").read())[1]) >> 10
+before = held()
+def goes_on(): return held() - before < {UNCHARGED_MIB} and time.monotonic() < ends_at
+"""
+UNCHARGED_TAIL = """
+print(held() - before, flush=True)
+time.sleep(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("way", UNCHARGED)
+def test_s236_what_no_control_group_is_charged_for_counts_as_memory_of_a_guest(
+    guests: Callable[..., Arena], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Control: without the watch the check holds more of the host than it may, its peak does not show it, and it
+    passes.
+    """
+    program = UNCHARGED_HEAD + UNCHARGED[way] + UNCHARGED_TAIL
+    with monkeypatch.context() as open_wall:
+        open_wall.setattr(SocketWatch, "check", lambda _: None)
+        control = run(guests("python3", "-c", program, "1", extra=ROOM, image="python"))
+    assert control.verdict is Verdict.PASSED, (control.verdict, control.stderr_tail)
+    assert int(control.stdout_tail) >= UNCHARGED_MIB, "void"
+    assert (control.usage.memory_peak_bytes or 0) <= LIMIT
+    found = run(guests("python3", "-c", program, "30", extra=ROOM, image="python"))
+    assert found.verdict is Verdict.OOM_KILLED
+    assert (found.usage.memory_peak_bytes or 0) > LIMIT

@@ -95,6 +95,9 @@ static void denied(void) {
     CALL("setpriority(user)", SYS_setpriority, 2, 0x7ffffff0, 19);
     CALL("ioprio_set(other)", SYS_ioprio_set, 1, 0x7ffffff0, 3 << 13);
     CALL("ioprio_set(user)", SYS_ioprio_set, 3, 0x7ffffff0, 3 << 13);
+    CALL("setsockopt(SO_ATTACH_FILTER)", SYS_setsockopt, -1, 1, 26, NONE, 0);
+    CALL("setsockopt(high SO_ATTACH_FILTER)", SYS_setsockopt, -1, 0x100000001, 0x10000001a, NONE, 0);
+    CALL("setsockopt(SO_ATTACH_REUSEPORT_CBPF)", SYS_setsockopt, -1, 1, 51, NONE, 0);
     CALL("ioctl(FS_IOC_RESVSP)", SYS_ioctl, -1, 0x40305828, NONE);
     CALL("ioctl(FS_IOC_RESVSP64)", SYS_ioctl, -1, 0x4030582a, NONE);
     CALL("ioctl(FS_IOC_FSSETXATTR)", SYS_ioctl, -1, 0x401c5820, NONE);
@@ -148,6 +151,9 @@ static void allowed(void) {
     CALL("sched_setaffinity", SYS_sched_setaffinity, 0, 0, NONE);
     CALL("setpriority(self)", SYS_setpriority, 0, 0, 0);
     CALL("setpriority(own group)", SYS_setpriority, 1, 0, 0);
+    CALL("setsockopt(SO_RCVBUF)", SYS_setsockopt, -1, 1, 8, NONE, 0);
+    CALL("setsockopt(TCP_NODELAY)", SYS_setsockopt, -1, 6, 1, NONE, 0);
+    CALL("setsockopt(IPV6_V6ONLY)", SYS_setsockopt, -1, 41, 26, NONE, 0);
     CALL("ioprio_set(self)", SYS_ioprio_set, 1, 0, 2 << 13 | 4);
     CALL("clone3", 435, NONE, 0);
     CALL("io_setup", SYS_io_setup, 0, BAD);

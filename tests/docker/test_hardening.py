@@ -519,6 +519,7 @@ DENIED += ["socket(AF_NETLINK, NETFILTER)", "socket(AF_NETLINK, XFRM)", "socket(
 DENIED += [f"sched_setscheduler({policy})" for policy in ("SCHED_IDLE", "SCHED_BATCH", "SCHED_FIFO", "high SCHED_IDLE")]
 DENIED += [f"ioctl({name})" for name in ("FS_IOC_RESVSP", "FS_IOC_RESVSP64", "FS_IOC_ZERO_RANGE", "FS_IOC_FSSETXATTR")]
 DENIED += ["ioctl(high FS_IOC_RESVSP64)"]
+DENIED += [f"setsockopt({o})" for o in ("SO_ATTACH_FILTER", "high SO_ATTACH_FILTER", "SO_ATTACH_REUSEPORT_CBPF")]
 DENIED += ["sched_setattr", "ioprio_set(other)", "ioprio_set(user)"]
 DENIED += [f"setpriority({whose})" for whose in ("other", "high other", "other group", "user")]
 ALLOWED = """
@@ -528,6 +529,7 @@ ALLOWED = """
     setpriority(self) ioprio_set(self)
 """.split()  # noqa: SIM905  # a table of words
 ALLOWED += ["socket(AF_NETLINK, ROUTE)", "setpriority(own group)", "fallocate(hole)", "ioctl(FIONREAD)"]
+ALLOWED += ["setsockopt(SO_RCVBUF)", "setsockopt(TCP_NODELAY)", "setsockopt(IPV6_V6ONLY)"]
 ALLOCATING = ["fallocate(disk)", "fallocate(beyond the end)"]
 KERNEL_AIO = ["io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents", "io_pgetevents"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,12 +53,23 @@ class Host:
             f"UDP: inuse 0 mem {udp // mmap.PAGESIZE}\nRAW: inuse 0\n"
         )
 
+    def write_kernel(self, unreclaimable: int) -> None:
+        (self.proc / "meminfo").write_text(f"MemTotal: 9 kB\nSUnreclaim:     {unreclaimable // 1024} kB\n")
+
     def write_table(self, name: str, *lines: str) -> None:
         (self.proc / str(PID) / "net" / name).write_text(HEAD + "".join(lines))
 
     def look(self, neighbours: Neighbours = ALONE) -> tuple[Verdict | None, int | None]:
         watch = SocketWatch(self.paths, PID, LIMIT, self.proc)
         return watch.watch_beside(never_stop, neighbours)(), watch.held_bytes
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds, in its one item."""
+    now = [100.0]
+    monkeypatch.setattr("sandbox.engine.socket_memory.time.monotonic", lambda: now[0])
+    return now
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
@@ -224,6 +236,70 @@ def test_s202_a_long_look_is_followed_by_one_at_once_only_if_the_host_holds_more
     now[0] += 20.0
     watch.check()
     assert len(looks) == 4
+
+
+def grow(host: Host, watch: SocketWatch, now: list[float]) -> Verdict | None:
+    """What a second look says, after the host's kernel took a gigabyte more; the first one says nothing."""
+    host.write_host(tcp=0, udp=0)
+    host.write_kernel(100 * MIB)
+    assert watch.check() is None
+    host.write_kernel(1124 * MIB)
+    now[0] += 1.0
+    return watch.check()
+
+
+@pytest.mark.parametrize("waiting", [LIMIT // 8, LIMIT])
+@pytest.mark.parametrize("neighbours", [ALONE, Neighbours(2 * LIMIT, 0)], ids=["alone", "beside others"])
+def test_s236_replies_of_netlink_that_wait_count(
+    host: Host, clock: list[float], waiting: int, neighbours: Neighbours
+) -> None:
+    """They name no user: beside others a guest is stopped only if they are more than all may hold."""
+    rows = [f"0000000000000000 0 {n} 00000000 {waiting // 2} 0 0 2 0 7\n" for n in range(2)]
+    (host.proc / str(PID) / "net" / "netlink").write_text(
+        "sk Eth Pid Groups Rmem Wmem Dump Locks Drops Inode\n" + "".join(rows)
+    )
+    host.write_memory(LIMIT // 2, 0)
+    watch = SocketWatch(host.paths, PID, LIMIT, host.proc)
+    watch.watch_beside(never_stop, neighbours)
+    is_over = waiting == LIMIT and neighbours == ALONE
+    assert grow(host, watch, clock) is (Verdict.OOM_KILLED if is_over else None)
+
+
+@pytest.mark.parametrize(
+    ("lock", "pid", "is_stopped"),
+    [
+        ("POSIX  ADVISORY  WRITE 42 00:31:7 0 0", PID, True),
+        ("OFDLCK ADVISORY  WRITE -1 00:31:7 0 0", PID, True),
+        ("FLOCK  ADVISORY  WRITE 42 00:31:7 0 EOF", PID, False),  # its open file is charged
+        ("POSIX  ADVISORY  WRITE 77 00:31:7 0 0", 77, False),
+    ],
+    ids=["process", "open file", "flock", "another's"],
+)
+def test_s236_locks_on_ranges_of_files_count(
+    host: Host, clock: list[float], lock: str, pid: int, is_stopped: bool
+) -> None:
+    limit = 8 * MIB
+    host.write_memory(limit, 0)
+    (host.group / "cgroup.procs").write_text(f"{PID}\n")
+    (host.proc / str(pid) / "fdinfo").mkdir(parents=True)
+    locks = "".join(f"lock:\t{n}: {lock}\n" for n in range(limit // 8 // 192 + 1))
+    (host.proc / str(pid) / "fdinfo" / "3").write_text(f"pos:\t0\nflags:\t02\n{locks}")
+    watch = SocketWatch(replace(host.paths, pids=host.group), PID, limit, host.proc)
+    assert grow(host, watch, clock) is (Verdict.OOM_KILLED if is_stopped else None)
+
+
+def test_s236_tables_are_not_read_while_the_kernel_holds_no_more_than_before(host: Host, clock: list[float]) -> None:
+    host.write_host(tcp=0, udp=0)
+    host.write_kernel(5000 * MIB)
+    watch = SocketWatch(host.paths, PID, LIMIT, host.proc)
+    host.write_memory(LIMIT, LIMIT)
+    assert watch.check() is None
+    clock[0] += 1.0
+    host.write_kernel(5000 * MIB + LIMIT // 8)
+    assert watch.check() is None
+    clock[0] += 1.0
+    host.write_kernel(5001 * MIB + LIMIT // 8)
+    assert watch.check() is Verdict.OOM_KILLED
 
 
 def test_s202_files_that_are_gone_are_no_guest_to_stop(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_only_these_rules_look_at_arguments(profile: dict[str, Any]) -> None:
     open_ended = {name for rule in profile["syscalls"] if not rule.get("args") for name in rule["names"]}
     assert limited == {
         "clone", "personality", "socket", "socketpair", "sched_setscheduler", "setpriority", "ioprio_set", "fallocate",
-        "ioctl",
+        "ioctl", "setsockopt",
     }  # fmt: skip
     assert not limited & open_ended
 
@@ -112,6 +112,25 @@ def lets_through(profile: dict[str, Any], syscall: str, index: int, value: int) 
         if value & arg["value"] == arg["valueTwo"]:
             found.append((rule["action"], rule.get("errnoRet")))
     return found
+
+
+LEVELS = (*range(1100), 1 << 31, 0xFFFFFFFF)
+OPTIONS = (*range(300), 1 << 31, 0xFFFFFFFF)
+FILTERS = {26, 50, 51}  # SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF: asm-generic/socket.h
+
+
+@pytest.mark.parametrize("high", [0, 1 << 32, 0xFFFFFFFF << 32], ids=hex)
+def test_s237_sockets_get_no_filters_of_packets(profile: dict[str, Any], high: int) -> None:
+    """All other options of levels below 1024 reach the kernel, which reads the lower half of each argument."""
+    masks = [{arg["index"]: (arg["value"], arg["valueTwo"]) for arg in r["args"]} for r in rules(profile, "setsockopt")]
+    for option in OPTIONS:
+        allowed = any(
+            rule[1] == (0xFFFFFFFF, 1) and (option | high) & rule[2][0] == rule[2][1] for rule in masks if 2 in rule
+        )
+        assert allowed == (option < 256 and option not in FILTERS), option
+    for level in LEVELS:
+        found = [rule for rule in masks if (level | high) & rule[1][0] == rule[1][1]]
+        assert any(2 not in rule for rule in found) == (level < 1024 and level != 1), level
 
 
 @pytest.mark.parametrize("mode", range(0x80))
