@@ -70,25 +70,32 @@ def _is_false() -> bool:
     return False
 
 
+def _ignore(_error: OSError) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Additions:
     """The files of a check: those below `folders`, which are on one file system.
 
     `since_ns`: only those changed at that time or later, 0: all. `deleted_open`: open files that were deleted.
-    `may_hide_files`: whether the last counts met signs of files of unknown size, which cannot be measured.
+    `may_hide_files`: whether the last counts met signs of files of unknown size, which cannot be measured. A count
+    begins with `deleted_open`; `note_unreadable` is given why files of `folders` could not be examined.
     """
 
     folders: tuple[Path, ...]
     since_ns: int = 0
     deleted_open: Callable[[], Iterator[DiskUse]] = _no_files
     may_hide_files: Callable[[], bool] = _is_false
+    note_unreadable: Callable[[OSError], None] = _ignore
 
     def measure_files(self) -> Iterator[DiskUse]:
         """Yield the disk use of each file."""
+        deleted_open = self.deleted_open()
         for folder in self.folders:
             with suppress(OSError):
-                yield from measure_disk_use(folder, self.since_ns)
-        yield from self.deleted_open()
+                yield from measure_disk_use(folder, self.since_ns, on_error=self.note_unreadable)
+        yield from deleted_open
 
 
 class FileCount:
@@ -220,8 +227,18 @@ class DiskWatch:
         return self._part_taken(self._at_start, room) > 1 and self._additions.may_hide_files()
 
     def _takes_the_host_s(self, room: FreeSpace) -> bool:
-        """Whether the host's floor is reached, and by this check as far as the last completed count says."""
-        return self.used is not None and self._floor.is_reached_by(self.used, self._at_start, room)
+        """Whether the host's floor is reached, and by this check as far as the last completed count says. With signs of
+        files that no count shows it may have taken all that is gone.
+        """
+        own = self.used
+        if own is None:
+            return False
+        if self._additions.may_hide_files():
+            before = self._at_start
+            own = DiskUse(
+                max(own.bytes, room.used_bytes - before.used_bytes), max(own.files, room.used_files - before.used_files)
+            )
+        return self._floor.is_reached_by(own, self._at_start, room)
 
     def _is_due(self, room: FreeSpace) -> bool:
         now = self._clock()

@@ -22,6 +22,8 @@ from sandbox.files.file_tables import MAX_FILES, choose_one_of_each_table
 from sandbox.files.in_flight import UnixSockets, has_files_in_flight, waits_in_keeping_call
 from sandbox.lazy_pattern import lazy_pattern
 
+_CONTAINER_ID = lazy_pattern(rb"[0-9a-f]{64}")
+_MAPPED = lazy_pattern(rb"^\S+ \S+ \S+ ([0-9a-f]+):([0-9a-f]+) \d+ .* \(deleted\)$", re.MULTILINE)
 _UID = lazy_pattern(rb"^Uid:\t(\d+)\t", re.MULTILINE)
 _COUNTS = 2
 _DELETED = " (deleted)"  # proc_pid_fd(5): after the former name
@@ -41,14 +43,17 @@ class OpenFiles:
 
     def measure_deleted(self) -> Iterator[DiskUse]:
         """Disk use of unlinked files. Yields one value for each examined file, zero for a file that does not count,
-        and for each that is examined only for signs of others.
+        and for each that is examined only for signs of others. The measurement begins with the call.
 
-        Files that we may not examine count as zero.
+        Files that we may not examine count as zero; those of a guest are such a sign.
         """
+        self._met_unseen.append(False)
+        return self._measure()
+
+    def _measure(self) -> Iterator[DiskUse]:
         known: set[tuple[int, int]] = set()
         in_tables: set[int] = set()
         sockets = UnixSockets(self.proc)
-        self._met_unseen.append(False)
         for number, (info, path) in enumerate(islice(self._stat_files(sockets), MAX_FILES), 1):
             self._note_unseen(number == MAX_FILES)
             key = info.st_dev, info.st_ino
@@ -70,18 +75,42 @@ class OpenFiles:
         """
         return all(self._met_unseen)
 
+    def note_unreadable(self, error: OSError) -> None:
+        """Files below a directory that could not be examined: a sign if it was for want of permission."""
+        self._note_unseen(isinstance(error, PermissionError))
+
     def _note_unseen(self, is_met: bool) -> None:
         self._met_unseen[-1] = self._met_unseen[-1] or is_met
 
     def _stat_files(self, sockets: UnixSockets) -> Iterator[tuple[os.stat_result, str]]:
         with suppress(OSError):  # the worktree was removed
-            for process in _find_guest_processes(self.proc, self.worktree.stat(), self.mounted_at):
+            for process in self._find_guest_processes(self.worktree.stat()):
                 with suppress(OSError):  # the process has ended
                     threads = sorted((process / "task").iterdir())
                     for thread in threads:
                         sockets.list_of(thread)
                         self._note_unseen(waits_in_keeping_call(thread))
                     yield from _stat_open_files(self.proc, threads)
+                    self._note_unseen(_has_hidden_mappings(self.proc, threads, self.devices))
+
+    def _find_guest_processes(self, worktree: os.stat_result) -> Iterator[Path]:
+        """Check the uid first: no path is looked up in the roots of other users' processes. The owner of the directory
+        in proc is not enough: for a process that is not dumpable it is root.
+
+        A process of that user in a container whose root we may not look up may be the guest's (PR_SET_DUMPABLE of
+        prctl(2); a controller without CAP_SYS_PTRACE).
+        """
+        for process in self.proc.iterdir():
+            if process.name.isdecimal():
+                with suppress(OSError):  # the process has ended
+                    uid = _UID.search((process / "status").read_bytes())
+                    if uid is None or int(uid[1]) != worktree.st_uid:
+                        continue
+                    try:
+                        if _has_worktree(process, worktree, self.mounted_at):
+                            yield process
+                    except PermissionError:
+                        self._note_unseen(_CONTAINER_ID.search((process / "cgroup").read_bytes()) is not None)
 
 
 def _is_deleted(info: os.stat_result, path: str) -> bool:
@@ -92,24 +121,16 @@ def _is_deleted(info: os.stat_result, path: str) -> bool:
     return not info.st_nlink and (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode))
 
 
-def _find_guest_processes(proc: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> Iterator[Path]:
-    """Check the uid first: no path is looked up in the roots of other users' processes. The owner of the directory in
-    proc is not enough: for a process that is not dumpable it is root.
-    """
-    for process in proc.iterdir():
-        if process.name.isdecimal():
-            with suppress(OSError):  # the process has ended
-                uid = _UID.search((process / "status").read_bytes())
-                if uid is not None and int(uid[1]) == worktree.st_uid and _has_worktree(process, worktree, mounted_at):
-                    yield process
-
-
 def _has_worktree(process: Path, worktree: os.stat_result, mounted_at: PurePosixPath) -> bool:
-    """Whether a thread that has not ended has the worktree in its root."""
+    """Whether a thread that has not ended has the worktree in its root. Raises: PermissionError."""
     for thread in (process / "task").iterdir():
-        with suppress(OSError):  # it has ended
+        try:
             there = os.lstat(thread / "root" / mounted_at.relative_to("/"))
-            return (there.st_dev, there.st_ino) == (worktree.st_dev, worktree.st_ino)
+        except PermissionError:
+            raise
+        except OSError:  # it has ended
+            continue
+        return (there.st_dev, there.st_ino) == (worktree.st_dev, worktree.st_ino)
     return False
 
 
@@ -137,3 +158,18 @@ def _find_mappings(proc: Path, threads: Sequence[Path]) -> list[Path]:
             if next(names, None) is not None:
                 return [folder]
     return []
+
+
+def _has_hidden_mappings(proc: Path, threads: Sequence[Path], devices: frozenset[int]) -> bool:
+    """Whether a process maps a deleted file on these devices that we may not look up: without CAP_CHECKPOINT_RESTORE
+    only the names of mapped files can be read (proc_pid_map_files(5)).
+    """
+    for folder in _find_mappings(proc, threads):
+        try:
+            next(folder.iterdir()).stat()
+        except PermissionError:
+            found = _MAPPED.findall((folder.parent / "maps").read_bytes())
+            return any(os.makedev(int(major, 16), int(minor, 16)) in devices for major, minor in found)
+        except (OSError, StopIteration):  # it has ended
+            return False
+    return False

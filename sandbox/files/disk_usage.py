@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -66,15 +66,22 @@ def is_full(room: FreeSpace) -> bool:
     return room.free_bytes < _FULL_BYTES or (room.free_files is not None and room.free_files < _FULL_FILES)
 
 
-def measure_disk_use(root: Path, since_ns: int = 0, *, one_device: bool = False) -> Generator[DiskUse]:
+def _ignore(_error: OSError) -> None:
+    pass
+
+
+def measure_disk_use(
+    root: Path, since_ns: int = 0, *, one_device: bool = False, on_error: Callable[[OSError], None] = _ignore
+) -> Generator[DiskUse]:
     """Disk use of each name below `root`, one by one; after a name its attributes, some at a time. Close the iterator
     if you do not read it to the end.
 
     Only files changed at `since_ns` or later count, by the kernel's change time, which no guest can set. Files that
-    cannot be examined count as zero. `one_device`: what is mounted below `root` does not count. Raises: `TooDeepError`.
+    cannot be examined count as zero. `one_device`: what is mounted below `root` does not count. `on_error`: is given
+    why names below `root` cannot be examined. Raises: `TooDeepError`.
     """
     attributes = AttributeCount(root)
-    for folder, name, info in _walk_names(root, root.lstat().st_dev if one_device else None):
+    for folder, name, info in _walk_names(root, root.lstat().st_dev if one_device else None, on_error):
         if info.st_ctime_ns < since_ns:
             yield DiskUse()
             continue
@@ -89,7 +96,9 @@ def disk_use_of(info: os.stat_result) -> DiskUse:
     return DiskUse(info.st_blocks * _BLOCK // names, 1)
 
 
-def _walk_names(root: Path, device: int | None) -> Iterator[tuple[int, str, os.stat_result]]:
+def _walk_names(
+    root: Path, device: int | None, on_error: Callable[[OSError], None]
+) -> Iterator[tuple[int, str, os.stat_result]]:
     """Every name with its open parent directory and its stat, depth first. A directory that is moved during the walk,
     and so found twice, is walked once. `device`: names on others are left out.
     """
@@ -101,7 +110,7 @@ def _walk_names(root: Path, device: int | None) -> Iterator[tuple[int, str, os.s
             if entry is None:
                 levels.leave()
                 continue
-            with suppress(OSError):  # removed meanwhile, or not readable for us
+            try:
                 info = entry.stat(follow_symlinks=False)
                 if device is not None and info.st_dev != device:
                     continue
@@ -111,6 +120,8 @@ def _walk_names(root: Path, device: int | None) -> Iterator[tuple[int, str, os.s
                     entered.add((info.st_dev, info.st_ino))
                     yield levels.open[-1].fd, entry.name, info
                     levels.enter(entry.name)
+            except OSError as error:  # removed meanwhile, or not readable for us
+                on_error(error)
 
 
 class _OpenDirectory(NamedTuple):

@@ -71,7 +71,13 @@ def watch_disk(
     mounted_at = services.policies.workspace
     held = deleted_open.OpenFiles(place.workspace, mounted_at, devices)
     return disk_watch.DiskWatch(
-        disk_watch.Additions(folders, 0 if whole_task else coarse_now_ns(), held.measure_deleted, held.may_hide_files),
+        disk_watch.Additions(
+            folders,
+            0 if whole_task else coarse_now_ns(),
+            held.measure_deleted,
+            held.may_hide_files,
+            held.note_unreadable,
+        ),
         limits,
         _minimum_free_space(services.settings),
     )

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from unittest.mock import Mock
 
@@ -284,11 +285,11 @@ def running_holder(root: Path, holder: str) -> Iterator[tuple[int, OpenFiles]]:
     worktree = root / "worktree"
     worktree.mkdir()
     os.chown(worktree, 66_123, 66_123)
-    with (root / "gone").open("wb", buffering=0) as stream:
+    with (root / "gone").open("w+b", buffering=0) as stream:
         stream.write(b"x" * MIB)
         (root / "gone").unlink()
         program = f"""
-import ctypes, os, select, socket, sys, threading, time
+import ctypes, mmap, os, select, socket, sys, threading, time
 fd, libc, unshared = {stream.fileno()}, ctypes.CDLL(None), threading.Event()
 def say(): sys.stdout.write("x"); sys.stdout.flush()
 assert libc.unshare(0x40000000) == 0  # CLONE_NEWNET
@@ -445,6 +446,74 @@ def test_s05_a_file_system_that_grew_past_the_budget_stops_a_check_with_files_in
         disk.takes(used_bytes=taken * MIB)
         disk.now_s += 60
         assert watch.check_disk_limit() is verdict
+
+
+def test_s06_at_the_floor_a_check_with_files_in_flight_may_have_taken_all_that_is_gone(
+    tmp_path: Path, disk: Disk
+) -> None:
+    """Control: one without stops for what it was seen to take."""
+    floor = FreeSpaceFloor(bytes=50 * MIB)
+    for hides, verdict in ((0, None), (1, Verdict.DISK_LIMIT)):
+        additions = Additions((tmp_path,), may_hide_files=partial(bool, hides))
+        disk.takes(used_bytes=0, free_bytes=100 * MIB)
+        watch = DiskWatch(additions, Limits(disk_bytes=900 * MIB), floor, clock=disk.clock, room_of=disk.room_of)
+        disk.takes(used_bytes=60 * MIB, free_bytes=40 * MIB)
+        disk.now_s += 60
+        watch.check_disk_limit()
+        assert watch.check_disk_limit() is verdict
+
+
+CONTAINER = f"/system.slice/docker-{'ab' * 32}.scope"
+SHOWS_ITSELF = "assert libc.prctl(4, 1) == 0; say(); time.sleep(60)"
+HIDES_ITSELF = "assert libc.prctl(4, 0) == 0; say(); time.sleep(60)"
+MAPS_THE_FILE = """
+assert libc.prctl(4, 1) == 0
+mapped = mmap.mmap(fd, 4096, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+os.closerange(3, 64); say(); time.sleep(60)"""
+ASKS_AS_ITS_USER = """
+import os, sys
+from pathlib import Path, PurePosixPath
+from sandbox.checks.disk_watch import Additions
+from sandbox.files.deleted_open import OpenFiles
+from sandbox.files.disk_usage import DiskUse
+worktree, proc = map(Path, sys.argv[1:])
+files = OpenFiles(worktree, PurePosixPath(worktree), frozenset([worktree.stat().st_dev]), proc)
+os.setgroups([]); os.setgid(66123); os.setuid(66123)
+additions = Additions((worktree,), 1, files.measure_deleted, files.may_hide_files, files.note_unreadable)
+for _ in range(2): found = sum(additions.measure_files(), DiskUse())
+print(found.bytes >> 20, files.may_hide_files())
+"""
+
+
+@pytest.mark.parametrize(
+    ("holder", "group", "folder_mode", "answer"),
+    [(HIDES_ITSELF, CONTAINER, 0o700, "0 True"), (HIDES_ITSELF, "/user.slice", 0o700, "0 False"),
+     (MAPS_THE_FILE, CONTAINER, 0o700, "0 True"), (SHOWS_ITSELF, CONTAINER, 0o300, "1 True"),
+     (SHOWS_ITSELF, CONTAINER, 0o700, "1 False")],
+    ids=["not dumpable", "in no container", "mapped", "unreadable folder", "control"],
+)  # fmt: skip
+def test_l04_what_a_controller_may_not_look_at_is_a_sign_of_hidden_files(
+    tmp_path: Path, holder: str, group: str, folder_mode: int, answer: str
+) -> None:
+    """A controller with the guest's uid that has no capabilities: in no container a process is the user's own."""
+    with running_holder(tmp_path, holder) as (pid, _files):
+        proc = tmp_path / "proc"
+        proc.mkdir()
+        for above in (tmp_path, *tmp_path.parents[:-1]):
+            above.chmod(above.stat().st_mode | 0o055)
+        (proc / str(pid)).mkdir()
+        for name in ("status", "task", "map_files", "maps"):
+            (proc / str(pid) / name).symlink_to(f"/proc/{pid}/{name}")
+        (proc / str(pid) / "cgroup").write_text(f"0::{group}\n")
+        folder = tmp_path / "worktree" / "folder"
+        folder.mkdir()
+        os.chown(folder, 66_123, 66_123)
+        folder.chmod(folder_mode)
+        done = subprocess.run(
+            [sys.executable, "-c", ASKS_AS_ITS_USER, str(tmp_path / "worktree"), str(proc)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stdout.strip() == answer, done.stderr
 
 
 def is_shown(pid: int) -> bool:

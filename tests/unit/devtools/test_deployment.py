@@ -126,7 +126,9 @@ def test_the_pod_has_the_socket_its_state_and_no_more() -> None:
     (container,) = pod["containers"]
     assert container["securityContext"] == {
         "privileged": False, "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER"]},
+        "capabilities": {
+            "drop": ["ALL"], "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SYS_PTRACE", "CHECKPOINT_RESTORE"],
+        },
     }  # fmt: skip
     assert not {"hostNetwork", "hostIPC"} & set(pod)
     assert pod["automountServiceAccountToken"] is False
