@@ -21,7 +21,6 @@ from sandbox.egress.client_settings import UnusableRegistry
 from sandbox.egress.registries import find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.objects import commit_time, tree_of
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
@@ -31,14 +30,12 @@ from sandbox.models import Actor, Task
 from sandbox.models.dependencies import RefusalReason
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
-from sandbox.store.records import find_task
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup, shorten_names
 from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, OTHER_HASH, STOPPED, attempt
 from sandbox.workbench.checks.verdict_keys import PLATFORM
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.commit_facts import load_profile
-from sandbox.workbench.repositories.profile_checks import load_task_profile
+from sandbox.workbench.repositories.profile_checks import load_owner_profile
 
 if TYPE_CHECKING:
     from sandbox.dependencies.layer_plan import LayerPlan, ProjectDescription
@@ -82,13 +79,9 @@ def find_owner_tree(services: Services, owner_id: str) -> tuple[Profile, TreeOfC
 
     Raises: `not_found`; `conflict` for a closed task.
     """
-    if owner_id.startswith("task-"):
-        task = find_task(services.home, owner_id)
-        return load_task_profile(services, task), find_last_tree(services, task)
-    repository, git = services.repositories.open(owner_id)
-    commit = resolve_commit(git, "HEAD", repository.default_branch)
-    profile = load_profile(services, owner_id, git, commit)
-    return profile, TreeOfCommit(git, tree_of(git, commit), commit, owner_id)
+    found = services.repositories.find_owner_commit(owner_id)
+    tree = TreeOfCommit(found.git, tree_of(found.git, found.commit), found.commit, found.repository.id)
+    return load_owner_profile(services, found), tree
 
 
 def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:
