@@ -6,14 +6,12 @@ run in parallel (docs/adr/0021).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.checks.cancellation import Cancellation, defer_interrupts
 from sandbox.files.git_mask import require_mask
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
@@ -23,7 +21,7 @@ from sandbox.profiles import Profile, project_of
 from sandbox.store.bindings import save_binding
 from sandbox.store.home import GIT_MASK
 from sandbox.store.verdicts import Binding, doubt_failure, is_conclusive, save_verdict
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import Watch, share_watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import TreeOfCommit, hold_layers, prepare_setups
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from concurrent import futures
 
     from sandbox.checks import execute
+    from sandbox.checks.cancellation import Cancellation
     from sandbox.checks.execute import Recorder
     from sandbox.workbench.checks import compared_sides, compiler_caching
     from sandbox.workbench.checks import run as running
@@ -138,16 +137,10 @@ def _run_in_parallel(
     """Run `options.jobs` chains in parallel. A failed check stops the others, unless `options.keep_going`; an error
     of ours always does.
     """
-    cancellation, announce_lock = Cancellation(), threading.Lock()
-
-    def announce(check: Check, run: CheckRun | None) -> None:
-        with announce_lock:
-            watch.announce(check, run)
-
-    with defer_interrupts() as interrupted, futures.ThreadPoolExecutor(options.jobs, "clean-room") as pool:
-        shared = replace(
-            watch, announce=announce, cancelled=lambda: cancellation.is_set() or interrupted() or watch.cancelled()
-        )
+    with (
+        share_watch(watch) as (shared, cancellation),
+        futures.ThreadPoolExecutor(options.jobs, "clean-room") as pool,
+    ):
         ends = not options.keep_going
         started = [pool.submit(_run_unless_cancelled, chain, run_chain, shared, cancellation, ends) for chain in chains]
         return tuple(run for chain in started for run in chain.result())

@@ -18,7 +18,7 @@ from sandbox.store.records import find_task
 from sandbox.store.short_ids import complete_task_id
 from sandbox.store.verdicts import began_after, is_conclusive
 from sandbox.workbench.checks import repetition
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import Watch, label_checks
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.collected_artifacts import find_coverage
@@ -102,7 +102,7 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
     commit = find_other_commit(services, verified.task, source, against)
     repository, git = services.repositories.open(source.repo_id)
     other = dataclasses.replace(source, tree=fetch_whole_tree(services, repository, git, commit), commit=commit)
-    labelled = _label(watch, against)
+    labelled = label_checks(watch, f"{against}: ")
     seen_before = _find_verdicts(services, verified).runs if options.shuffle is None else {}
     before = _run_checks(services, verified, other, labelled, options)
     after = {run.check_id: load_side(services.home, run) for run in verified.runs}
@@ -206,15 +206,6 @@ def _run_checks(
     request = VerifyRequest(profile, tuple(checks), other.repo_id, tests_of=[check.id for check in checks])
     runs = run_in_rooms(services, other, request, watch, options)
     return {run.check_id: load_side(services.home, run) for run in runs}
-
-
-def _label(watch: Watch, against: str) -> Watch:
-    """Announce the checks of the other tree under its name."""
-
-    def announce(check: Check, run: CheckRun | None) -> None:
-        watch.announce(check.model_copy(update={"id": f"{against}: {check.id}"}), run)
-
-    return dataclasses.replace(watch, announce=announce)
 
 
 def _save(
