@@ -21,7 +21,7 @@ from sandbox.models.dependencies import RefusalReason
 
 LOCK_FILES = ("npm-shrinkwrap.json", "package-lock.json")
 _PATH_CHARS = 3_000  # of a place: MAX_DEPTH names; a longer one would be repeated for each package below it
-_COMPARED = ("dependencies", "devDependencies", "optionalDependencies")
+GROUPS = ("dependencies", "devDependencies", "optionalDependencies")
 
 
 def read_npm_lock(collection: Collection, project: NodeProject) -> list[Placed]:
@@ -92,7 +92,7 @@ def _is_of(root: object, project: NodeProject) -> bool:
     return all(
         (project.declared.get(group) or {}).items()
         <= {**_dict(locked, "optionalDependencies"), **_dict(locked, group)}.items()
-        for group in _COMPARED
+        for group in GROUPS
         if project.declared.get(group)
     )
 
