@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.files.git_mask import require_mask
-from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, Verdict
@@ -24,13 +23,14 @@ from sandbox.store.verdicts import Binding, doubt_failure, is_conclusive, save_v
 from sandbox.workbench.checks.callbacks import Watch, share_watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.layers import TreeOfCommit, hold_layers, prepare_setups
+from sandbox.workbench.checks.layers import hold_layers, prepare_setups
 from sandbox.workbench.checks.shared_cache import SharedCache, open_shared_cache
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
 from sandbox.workbench.checks.verdict_ways import Bindings, find_answer, forget_verdicts, has_failed
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import TreeSource
 
 if TYPE_CHECKING:
     from concurrent import futures
@@ -49,20 +49,6 @@ else:  # loaded when a check runs: cached verdicts need none of them (docs/adr/0
     compiler_caching = LazyModule("sandbox.workbench.checks.compiler_caching")
     running = LazyModule("sandbox.workbench.checks.run")
     worktrees = LazyModule("sandbox.workbench.tasks.worktrees")
-
-
-@dataclass(frozen=True)
-class TreeSource:
-    """The tree to check, a commit that has it, and the repository with their objects.
-
-    `similar_tree`: if a pristine checkout of it exists, the room is an overlay over it.
-    """
-
-    repo_id: str
-    git: Git
-    tree: str
-    commit: str
-    similar_tree: str
 
 
 KeepArtifacts = Callable[[CheckRun], None]
@@ -102,9 +88,8 @@ def run_in_rooms(
     Raises: as `prepare_setups` and `build_room_recorder`; `quota_exceeded` for a tree past the
     limits of a checkout or a full disk.
     """
-    tree = TreeOfCommit(source.git, source.tree, source.commit, source.repo_id)
     parts = request.profile.parts_of(request.checks)
-    setups = prepare_setups(services, parts, tree, watch, refresh=options.refresh)
+    setups = prepare_setups(services, parts, source, watch, refresh=options.refresh)
     runners = {name: _ChainRunner(services, source, request, setup, options) for name, setup in setups.items()}
 
     def run_chain(chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
@@ -240,7 +225,7 @@ class _ChainRunner:
         setup = self._choose_setup(chain)
         recorder = self._build_recorder(setup)
         bound = build_bindings(self.services.policies, setup, source.tree, chain)
-        trees, shared = (source.tree, source.similar_tree), open_shared_cache(self.services)
+        trees, shared = (source.tree, source.similar_tree or source.tree), open_shared_cache(self.services)
         checks = [bound[check.id].check for check in chain]
         with worktrees.clean_room(self.services, source.repo_id, source.git, trees, setup.added, checks) as room:
 

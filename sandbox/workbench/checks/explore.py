@@ -27,7 +27,7 @@ from sandbox.store.result_files import open_test_results, parse_result
 from sandbox.workbench.checks.callbacks import Watch, label_checks, share_watch
 from sandbox.workbench.checks.chains import is_verified
 from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.clean_rooms import VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.ranking import (
     CheckOutcome,
@@ -39,6 +39,7 @@ from sandbox.workbench.checks.ranking import (
 )
 from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOptions
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.repositories.seen_facts import advise_owner
 from sandbox.workbench.tasks.approved_state import describe_record, require_approved_state

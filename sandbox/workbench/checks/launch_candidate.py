@@ -23,11 +23,12 @@ from sandbox.store.verdicts import Binding
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import is_verified
 from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.clean_rooms import KeepArtifacts, TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.clean_rooms import KeepArtifacts, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from sandbox.workbench.repositories.profile_checks import load_owner_profile
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import require_approved_task

@@ -50,6 +50,21 @@ class CommitListing:
         return list_tree(self.git, self.tree)
 
 
+@dataclass(frozen=True)
+class TreeSource:
+    """The tree to check, a commit that has it, and the repository with their objects.
+
+    `commit`: its date bounds the versions of packages that are chosen. `similar_tree`: if a pristine checkout of it
+    exists, a clean room is an overlay over it; '': of the tree itself.
+    """
+
+    repo_id: str
+    git: Git
+    tree: str
+    commit: str
+    similar_tree: str = ""
+
+
 def load_base(home: Home, policies: Policies, repo_id: str, git: Git, commit: str) -> BaseTree:
     """A base commit as its worktrees need it."""
     chosen = read_settings(home, policies, repo_id)
