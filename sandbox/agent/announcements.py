@@ -11,6 +11,7 @@ from collections import OrderedDict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from sandbox.agent.client_names import find_session
 from sandbox.lazy_module import LazyModule
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ else:  # the daemon has an announcer before an agent speaks MCP
 
 MAX_SESSIONS = 2000
 """Sessions that are remembered; a forgotten one is not notified until it lists the tools again."""
-
-_SESSION_HEADER = "mcp-session-id"
 
 
 class Announcer:
@@ -41,7 +40,7 @@ class Announcer:
 
     def remember_list(self, context: _Context, everything: bool) -> None:
         """Remember which list this session has."""
-        name = _session_of(context)
+        name = find_session(context)
         self._shown[name] = everything
         self._shown.move_to_end(name)
         if len(self._shown) > MAX_SESSIONS:
@@ -52,11 +51,6 @@ class Announcer:
         before, self._published = self._published, everything
         if before not in {None, everything}:
             await self.bus.publish(subscriptions.ToolsListChanged())
-        if self._shown.get(_session_of(context), everything) is not everything:
+        if self._shown.get(find_session(context), everything) is not everything:
             self.remember_list(context, everything)
             await context.session.send_tool_list_changed()
-
-
-def _session_of(context: _Context) -> str:
-    """The id over HTTP; '' over stdio (one session) and for requests without a session (they use the bus)."""
-    return context.request.headers.get(_SESSION_HEADER, "") if context.request is not None else ""

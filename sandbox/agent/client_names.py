@@ -24,7 +24,7 @@ def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str
     params = context.session.client_params
     info = params.client_info if params is not None else None
     request = context.request
-    session = request.headers.get(_SESSION_HEADER, "") if request is not None else ""
+    session = find_session(context)
     return user.model_copy(
         update={
             "client": _clip(info.name) if info else "",
@@ -33,6 +33,11 @@ def caller_of(context: ServerRequestContext[Any, Any], user: Caller, server: str
             "session": hashlib.sha256(session.encode()).hexdigest()[:32] if session else server,
         }
     )
+
+
+def find_session(context: ServerRequestContext[Any, Any]) -> str:
+    """The id over HTTP; '' over stdio (one session) and for requests without a session."""
+    return context.request.headers.get(_SESSION_HEADER, "") if context.request is not None else ""
 
 
 def _clip(text: str) -> str:

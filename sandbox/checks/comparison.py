@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sandbox.checks.crash import find_crash
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import CheckComparison, CheckRun, TestChange, TestResult, Verdict
-from sandbox.models.words import TestChangeKind, TestOutcome
+from sandbox.models.words import BAD_OUTCOMES, TestChangeKind, TestOutcome
 
 WHOLE = ""
 """The name of a check without results of tests, among its tests."""
@@ -23,7 +23,6 @@ WHOLE = ""
 MOST_CHANGES = 500
 """Maximum number of changes of a check that are kept; their counts are complete."""
 
-_BAD = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
 _UNKNOWN_TESTS = "not all tests of its reports are known, so a failure may be missing from them"
 _NEW_FAILURES = (TestChangeKind.NEWLY_FAILING, TestChangeKind.MISSING)
 _EXPLAINING = (*_NEW_FAILURES, TestChangeKind.FLAKY)
@@ -110,7 +109,7 @@ def tally_results(results: Sequence[TestResult]) -> dict[str, Tally]:
             tally = found[result.test] = Tally()
         tally.ran += result.outcome is not TestOutcome.SKIPPED
         tally.is_rule |= result.rule is not None
-        if result.outcome in _BAD:
+        if result.outcome in BAD_OUTCOMES:
             tally.bad += 1
             tally.first_bad = tally.first_bad or result
     return found
@@ -180,7 +179,7 @@ def _list_reasons(before: CheckSide, after: CheckSide, counts: Counter[TestChang
         yield f"it ended as {after.run.verdict.value}, and passed before, and its report names no test that fails newly"
     if not (before.complete and after.complete):
         yield _UNKNOWN_TESTS
-    if not any(result.outcome in _BAD for result in after.results or ()):
+    if not any(result.outcome in BAD_OUTCOMES for result in after.results or ()):
         yield "it failed, and its report names no test that failed"
 
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from sandbox.checks.collected import MOST_RESULTS, clip_text
 from sandbox.checks.location import find_location
 from sandbox.models.test_results import TestResult
-from sandbox.models.words import TestOutcome
-
-_BAD = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
+from sandbox.models.words import BAD_OUTCOMES, TestOutcome
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class NamedTest:
     def to_result(self, folder: str) -> TestResult:
         """`folder`: where the check ran."""
         name = clip_text(self.name)
-        if self.outcome not in _BAD:
+        if self.outcome not in BAD_OUTCOMES:
             return TestResult(test=name, outcome=self.outcome)
         path, line = find_location(self.text, *self.place, folder=folder)
         return TestResult(
@@ -43,7 +41,7 @@ def choose_named(
     named: Iterable[NamedTest], sums: Counter[TestOutcome]
 ) -> tuple[list[NamedTest], Counter[TestOutcome]]:
     """At most `MOST_RESULTS` of the named tests, what failed first, and how many others the sums count. Pure."""
-    found = sorted(named, key=lambda one: one.outcome not in _BAD)
+    found = sorted(named, key=lambda one: one.outcome not in BAD_OUTCOMES)
     counts = Counter(one.outcome for one in found)
     kept = [one for one in found if counts[one.outcome] <= sums[one.outcome]][:MOST_RESULTS]
     return kept, sums - Counter(one.outcome for one in kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sandbox.byte_sizes import format_bytes
-from sandbox.cli import history
+from sandbox.cli import check_runs
 from sandbox.cli.background import show_background_run, start_detached, wait
 from sandbox.cli.invocation import Invocation, global_options, runtime_option, show_examples, show_table
 from sandbox.cli.repository_notes import show_advice
@@ -139,7 +139,7 @@ def _show_stopped(found: StopResult) -> None:
 
 
 check.add_command(wait)
-check.add_command(history.runs)
-check.add_command(history.log)
-check.add_command(history.results)
+check.add_command(check_runs.runs)
+check.add_command(check_runs.log)
+check.add_command(check_runs.results)
 check.add_command(usage)

@@ -10,8 +10,8 @@ from typing import Literal
 
 import click
 
+from sandbox.cli.agent_server import ServerOptions, serve_http_address, serve_standard_streams
 from sandbox.cli.invocation import Invocation, global_options, note, show_examples
-from sandbox.cli.serve import ServerOptions, serve_http_address, serve_standard_streams
 
 _ENVIRONMENT_OF_UVX = re.compile(r"/(archive|environments)-v\d+/")
 

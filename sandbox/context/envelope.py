@@ -20,6 +20,7 @@ from sandbox.git.entries import SYMLINK, TreeEntry
 from sandbox.models import Context, Entrypoint, Readme, Signals
 from sandbox.models.context import ContinuousIntegration
 from sandbox.policy.paths import show_path
+from sandbox.suggestions.suggesting_files import WORKFLOWS
 
 ENVELOPE_BYTES = 8 * 1024
 TREE_ENTRIES = 300
@@ -63,7 +64,6 @@ _ENTRYPOINT_SUFFIXES = {
     ".gemspec": "ruby",
     ".nimble": "nim",
 }
-_WORKFLOWS = ".github/workflows/"
 _DOC_SUFFIXES = {".md", ".adoc", ".rst", ".txt", ".org", ".tex", ".html"}
 _CODE_SUFFIXES = frozenset(
     {
@@ -132,7 +132,7 @@ def _find_entrypoints(paths: Sequence[str]) -> tuple[Entrypoint, ...]:
 
 
 def _find_kind(path: str) -> str | None:
-    if path.startswith(_WORKFLOWS) and path.endswith((".yml", ".yaml")) and path.count("/") == 2:
+    if path.startswith(WORKFLOWS) and path.endswith((".yml", ".yaml")) and path.count("/") == 2:
         return "ci"
     folder, _, name = path.rpartition("/")
     if "/" in folder or folder.lower() in VENDOR_FOLDERS:

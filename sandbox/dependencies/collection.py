@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from packaging.utils import canonicalize_name
 
@@ -98,6 +100,20 @@ class Collection:
                 folders = []
             self.listings[name] = folders
         return self.listings[name]
+
+    def load_json(self, path: str, limit: int = FILE_BYTES) -> dict[str, Any]:
+        """A JSON object; empty when it is absent or refused, which is recorded."""
+        text = self.load_text(path, limit)
+        if not text:
+            return {}
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            self.refuse(path, RefusalReason.SYNTAX, path)
+            return {}
+        return document
 
     def load_toml(self, path: str, limit: int = FILE_BYTES) -> dict[str, object]:
         """A TOML manifest; empty when it is absent or refused, which is recorded."""

@@ -173,10 +173,7 @@ def _find_mismatches(
     folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan, look: Look = do_not_stop
 ) -> tuple[str, ...]:
     """Raises: `quota_exceeded` for modules that hold too much together."""
-    known: dict[tuple[str, str], set[str]] = {}
-    for entry in plan.locked:
-        known.setdefault((entry.name, entry.version), set()).update(entry.hashes)
-    return tuple(_list_mismatches(folder, packages, known, ContentBudget(look)))
+    return tuple(_list_mismatches(folder, packages, plan.list_hashes(), ContentBudget(look)))
 
 
 def _list_mismatches(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -32,6 +33,19 @@ class LayerPlan:
     wanted: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     refused: tuple[RefusedEntry, ...] = ()
+
+    def list_hashes(self) -> dict[tuple[str, str], set[str]]:
+        """The hashes of `locked`, by name and version."""
+        found: dict[tuple[str, str], set[str]] = {}
+        for entry in self.locked:
+            found.setdefault((entry.name, entry.version), set()).update(entry.hashes)
+        return found
+
+
+@cache
+def read_script(name: str) -> bytes:
+    """A file of a step that is the same for all trees; it is in this folder."""
+    return Path(__file__).with_name(name).read_bytes()
 
 
 @dataclass(frozen=True)

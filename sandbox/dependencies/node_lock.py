@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
-from sandbox.dependencies.node_manifest import NodeProject, load_json
+from sandbox.dependencies.node_manifest import NodeProject
 from sandbox.dependencies.node_tree import MAX_DEPTH, Package, Placed, parse_place, require_systems
 from sandbox.dependencies.node_values import (
     find_reason,
@@ -21,13 +21,13 @@ from sandbox.models.dependencies import RefusalReason
 
 LOCK_FILES = ("npm-shrinkwrap.json", "package-lock.json")
 _PATH_CHARS = 3_000  # of a place: MAX_DEPTH names; a longer one would be repeated for each package below it
-_COMPARED = ("dependencies", "devDependencies", "optionalDependencies")
+LOCKED_GROUPS = ("dependencies", "devDependencies", "optionalDependencies")
 
 
 def read_npm_lock(collection: Collection, project: NodeProject) -> list[Placed]:
     """What the lock file places; empty if there is none, or if it is older than package.json."""
     for path in LOCK_FILES:
-        document = load_json(collection, path, LOCK_BYTES)
+        document = collection.load_json(path, LOCK_BYTES)
         if not document:
             continue
         if isinstance(packages := document.get("packages"), dict):
@@ -92,7 +92,7 @@ def _is_of(root: object, project: NodeProject) -> bool:
     return all(
         (project.declared.get(group) or {}).items()
         <= {**_dict(locked, "optionalDependencies"), **_dict(locked, group)}.items()
-        for group in _COMPARED
+        for group in LOCKED_GROUPS
         if project.declared.get(group)
     )
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.dependencies import yaml_subset
-from sandbox.dependencies.collection import FILE_BYTES, Collection
+from sandbox.dependencies.collection import Collection
 from sandbox.dependencies.node_tree import require_folder
 from sandbox.dependencies.node_values import read_engines, require_name, require_range, split_alias
 from sandbox.dependencies.requirement_text import RefusedTextError
@@ -39,7 +38,7 @@ class NodeProject:
 def read_project(collection: Collection, folder: str = "") -> NodeProject | None:
     """The package.json of a folder, '' for the root; None if there is none that can be read."""
     path = f"{folder}/{FILE}" if folder else FILE
-    document = load_json(collection, path, FILE_BYTES)
+    document = collection.load_json(path)
     if not document:
         return None
     declared = {group: found for group in GROUPS if isinstance(found := document.get(group), dict)}
@@ -56,21 +55,6 @@ def read_project(collection: Collection, folder: str = "") -> NodeProject | None
     return NodeProject(
         groups, declared, members, linked, read_engines(document), patterns, name if isinstance(name, str) else ""
     )
-
-
-def load_json(collection: Collection, path: str, limit: int) -> dict[str, Any]:
-    """A JSON object; empty when it is absent or refused, which is recorded."""
-    text = collection.load_text(path, limit)
-    if not text:
-        return {}
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        collection.refuse(path, RefusalReason.SYNTAX, path)
-        return {}
-    return document
 
 
 def _read_group(collection: Collection, found: Mapping[str, object], path: str) -> dict[str, str]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.folder_patterns import find_members
-from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop, read_script
 from sandbox.dependencies.node_lock import LOCK_FILES, read_npm_lock
 from sandbox.dependencies.node_manifest import FILE, GROUPS, PNPM_WORKSPACE, NodeProject, read_project
 from sandbox.dependencies.node_tree import Placed, describe_archive, require_folder
@@ -57,14 +56,14 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
     manifest, asked = collection.to_manifest(), _list_asked(projects)
     return LayerPlan(
         fetch_files={
-            _FETCH: _read_script(_FETCH),
-            _NO_PROGRAMS: _read_script(_NO_PROGRAMS),
-            _CERTIFICATES: _read_script(_CERTIFICATES),
+            _FETCH: read_script(_FETCH),
+            _NO_PROGRAMS: read_script(_NO_PROGRAMS),
+            _CERTIFICATES: read_script(_CERTIFICATES),
             "packages.json": _write_packages(placed),
             "engines.json": json.dumps({"node": project.engines, **runtime}).encode("ascii"),
             "projects.json": json.dumps(projects, sort_keys=True).encode("ascii"),
         },
-        install_files={_INSTALL: _read_script(_INSTALL)},
+        install_files={_INSTALL: read_script(_INSTALL)},
         locked=_list_locked(placed),
         wanted=tuple(_list_locked_names(placed) or asked),
         asked=asked,
@@ -150,9 +149,7 @@ def find_mismatches(
     folder: Path, packages: Sequence[LayerPackage], plan: LayerPlan, look: Look = do_not_stop
 ) -> tuple[str, ...]:
     """Archives of which the lock file has a hash, and another one was fetched."""
-    known: dict[tuple[str, str], set[str]] = {}
-    for entry in plan.locked:
-        known.setdefault((entry.name, entry.version), set()).update(entry.hashes)
+    known = plan.list_hashes()
     return tuple(
         package.file
         for package in packages
@@ -164,11 +161,6 @@ def _hash(path: Path, look: Look) -> str:
     look()
     with path.open("rb") as stream:
         return f"sha512:{hashlib.file_digest(stream, 'sha512').hexdigest()}"
-
-
-@cache
-def _read_script(name: str) -> bytes:
-    return Path(__file__).with_name(name).read_bytes()
 
 
 STEPS = EcosystemSteps(

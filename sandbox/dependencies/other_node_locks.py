@@ -11,7 +11,7 @@ from typing import Any
 
 from sandbox.dependencies import yaml_subset
 from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
-from sandbox.dependencies.node_lock import read_hashes
+from sandbox.dependencies.node_lock import LOCKED_GROUPS, read_hashes
 from sandbox.dependencies.node_manifest import NodeProject
 from sandbox.dependencies.node_tree import Package, Placed, lay_out, require_folder, require_systems
 from sandbox.dependencies.node_values import (
@@ -27,7 +27,6 @@ from sandbox.models.dependencies import RefusalReason
 
 PNPM = "pnpm-lock.yaml"
 YARN = "yarn.lock"
-_GROUPS = ("dependencies", "devDependencies", "optionalDependencies")
 _ELSEWHERE = re.compile(
     r"^(?:link|file|workspace|portal|patch|exec|git[+@:]|github|https?):|^(?:[./]|~/)|://|\.git(?:#|$)"
 )
@@ -85,7 +84,7 @@ def _read_pnpm_package(collection: Collection, key: str, about: Mapping[str, Any
         require_version(version),
         read_hashes(collection, key, resolution.get("integrity"), PNPM),
         require_systems(about),
-        {n: k for group in _GROUPS for n, k in _list_pnpm_needs(_map(entry, group))},
+        {n: k for group in LOCKED_GROUPS for n, k in _list_pnpm_needs(_map(entry, group))},
         frozenset(_map(entry, "optionalDependencies")),
         engines=read_engines(about),
     )
@@ -108,7 +107,7 @@ def _read_importers(collection: Collection, importers: Mapping[str, Any]) -> Ite
         except RefusedTextError as refused:
             collection.refuse(f"workspace {path}", refused.reason, PNPM)
             continue
-        groups = [_map(_as_map(entry), group) for group in _GROUPS]
+        groups = [_map(_as_map(entry), group) for group in LOCKED_GROUPS]
         yield folder, {name: key for group in groups for name, key in _list_pnpm_needs(group)}
 
 
@@ -130,7 +129,7 @@ def _read_yarn(collection: Collection, text: str, project: NodeProject) -> tuple
         packages |= dict.fromkeys(map(_plain_key, keys), package) if package else {}
     wanted = {
         name: _plain_key(f"{name}@{text}")
-        for group in _GROUPS
+        for group in LOCKED_GROUPS
         for name, text in (project.declared.get(group) or {}).items()
         if isinstance(text, str) and _is_name(name)
     }

@@ -5,7 +5,6 @@ https://metacpan.org/pod/CPAN::Meta::Spec, https://metacpan.org/pod/cpanfile. No
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -66,16 +65,9 @@ def says_what_it_needs(collection: Collection) -> bool:
 
 
 def _read_meta_json(collection: Collection) -> list[PerlWish]:
-    text = collection.load_text(META_JSON)
-    if not text:
+    if not collection.load_text(META_JSON):
         return _read_meta_yml(collection)
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        collection.refuse(META_JSON, RefusalReason.SYNTAX, META_JSON)
-        return []
+    document = collection.load_json(META_JSON)
     wishes: list[PerlWish] = []
     for key in ("prereqs", *_OLD_KEYS):
         if not isinstance(document.get(key) or {}, dict):

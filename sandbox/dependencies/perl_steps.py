@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 
 from sandbox.dependencies import carton_snapshot
 from sandbox.dependencies.carton_snapshot import LockedModule, read_snapshot
 from sandbox.dependencies.collection import Collection, ReadFile
-from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop
+from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop, read_script
 from sandbox.dependencies.perl_description import DESCRIPTION
 from sandbox.dependencies.perl_manifest import (
     BUILD_SCRIPTS,
@@ -46,8 +45,8 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
     if not wishes:
         return None
     return LayerPlan(
-        fetch_files={_FETCH: _read_script(_FETCH), _MODULES: _write_modules([*wishes, *own], locked)},
-        install_files={_INSTALL: _read_script(_INSTALL)},
+        fetch_files={_FETCH: read_script(_FETCH), _MODULES: _write_modules([*wishes, *own], locked)},
+        install_files={_INSTALL: read_script(_INSTALL)},
         locked=manifest.locked,
         wanted=tuple(sorted({wish.text for wish in (*wishes, *own)})),
         refused=manifest.refused,
@@ -90,11 +89,6 @@ def _find_mismatches(
     paths = {document["locked"][module][1] for module, _ in document["requires"] if module in document["locked"]}
     names = {path[len("A/AB/") :].replace("/", _SEPARATOR) for path in paths}
     return tuple(sorted(names - {package.file for package in packages}))
-
-
-@cache
-def _read_script(name: str) -> bytes:
-    return Path(__file__).with_name(name).read_bytes()
 
 
 STEPS = EcosystemSteps(

@@ -13,14 +13,15 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 
-Ecosystem = Literal["python", "node", "rust", "go", "perl"]
+if TYPE_CHECKING:
+    from sandbox.models.layers import LayerEcosystem
 
-PUBLIC: Mapping[Ecosystem, tuple[str, ...]] = {
+PUBLIC: Mapping[LayerEcosystem, tuple[str, ...]] = {
     "python": ("https://pypi.org/simple", "https://files.pythonhosted.org"),
     "node": ("https://registry.npmjs.org",),
     "rust": ("https://index.crates.io", "https://static.crates.io"),
@@ -243,7 +244,7 @@ def _use_mirror(url: str, source: str) -> ClientSettings:
     return ClientSettings((url,), "", source) if url.startswith(("http:", "https:")) else ClientSettings()
 
 
-READERS: Mapping[Ecosystem, Callable[[Mapping[str, str], Path], ClientSettings]] = {
+READERS: Mapping[LayerEcosystem, Callable[[Mapping[str, str], Path], ClientSettings]] = {
     "python": _read_python,
     "node": _read_npm,
     "rust": _read_cargo,

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.config import RegistrySettings
 from sandbox.egress.client_settings import (
     PUBLIC,
     READERS,
     ClientSettings,
-    Ecosystem,
     UnusableRegistry,
     require_absolute,
 )
 from sandbox.egress.destinations import AllowedHost, parse_registry
 from sandbox.errors import ErrorCode
 from sandbox.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from sandbox.models.layers import LayerEcosystem
 
 _PUBLIC_URLS = frozenset(url for urls in PUBLIC.values() for url in urls)
 _HINT = (
@@ -46,7 +49,7 @@ class Registries:
 
 
 def find_registries(
-    ecosystem: Ecosystem, settings: RegistrySettings, environ: Mapping[str, str], etc: Path = Path("/etc")
+    ecosystem: LayerEcosystem, settings: RegistrySettings, environ: Mapping[str, str], etc: Path = Path("/etc")
 ) -> Registries:
     """Find the registries of an ecosystem. `etc`: the folder with the settings of the whole host.
 
@@ -76,7 +79,7 @@ def find_registries(
     return Registries(PUBLIC[ecosystem][:1], tuple(hosts), ca_file, "the public registry")
 
 
-def _require_tls(ecosystem: Ecosystem, client: ClientSettings) -> None:
+def _require_tls(ecosystem: LayerEcosystem, client: ClientSettings) -> None:
     for url in client.indexes if ecosystem in _NO_HASHES else ():
         if not url.startswith("https:"):
             raise UnusableRegistry(

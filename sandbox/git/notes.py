@@ -12,7 +12,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import read_blobs
 from sandbox.git.objects import is_object_id, peel
 from sandbox.git.process import Git
-from sandbox.git.refs import resolve_ref
+from sandbox.git.refs import drop_ref, resolve_ref
 from sandbox.git.transport import RemoteAccess, fetch_ref, list_refs
 
 NOTES_REF = "refs/notes/space-sandbox"
@@ -30,7 +30,7 @@ def fetch_notes(git: Git, access: RemoteAccess) -> str | None:
     """
     shown = [oid for oid, name in list_refs(git, access, patterns=(NOTES_REF,)) if name == NOTES_REF]
     if not shown:
-        git.attempt("update-ref", "-d", NOTES_REF)
+        drop_ref(git, NOTES_REF)
         return None
     fetch_ref(git, access, NOTES_REF, NOTES_REF, partial=False)
     tip = resolve_ref(git, NOTES_REF)

@@ -107,13 +107,23 @@ def _read_packed(path: Path, name: bytes) -> str | None:
     return line.strip() if _REF_LINE.fullmatch(line) else None
 
 
-def move_ref(git: Git, full_name: str, new: str, old: str) -> None:
-    """Compare-and-swap of a ref. Raises: `conflict` if the ref is no longer at `old`, or the clone has no commit `new`;
-    `quota_exceeded`.
+def move_ref(git: Git, full_name: str, new: str, old: str | None) -> None:
+    """Compare-and-swap of a ref. `old`: None for a new one. Raises: `conflict` if the ref is no longer at `old`, or the
+    clone has no commit `new`; `quota_exceeded`.
     """
-    result = run_update_ref(git, [full_name], "--no-deref", full_name, new, old)
+    result = run_update_ref(git, [full_name], "--no-deref", full_name, new, old or "0" * len(new))
     if result.code != 0:
         raise _ref_error(git, [full_name], result.stderr)
+
+
+def delete_ref(git: Git, full_name: str, oid: str) -> None:
+    """Delete a ref that points to `oid`. Raises: the classified error, also if it points elsewhere."""
+    git.run("update-ref", "--no-deref", "-d", full_name, oid)
+
+
+def drop_ref(git: Git, full_name: str, oid: str = "") -> None:
+    """As `delete_ref`, whatever the ref points to unless `oid` is given. An error of git is ignored: it may be gone."""
+    git.attempt("update-ref", "-d", full_name, *filter(None, [oid]))
 
 
 def move_ref_to_stored(git: Git, full_name: str, stored: StoredCommit, old: str) -> None:

@@ -26,6 +26,7 @@ from urllib.parse import quote
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git import partial as partial_clones
 from sandbox.git import shallow, transport
+from sandbox.git.blobs import STREAM_SETTINGS
 from sandbox.git.failures import classify, fetch_memory_error, may_need_more_memory, scrub
 from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import is_bad_name, read_texts
@@ -42,7 +43,6 @@ _log = logging.getLogger(__name__)
 _NOTE = "sandbox-refs-copied.json"
 _OWN_REFS = ("refs/heads/space-agent", "refs/sandbox")
 _CHECK_DEADLINE_S = 600.0
-_STREAMING = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.bigFileThreshold", "GIT_CONFIG_VALUE_0": "1m"}
 
 
 class UncopiedRef(NamedTuple):
@@ -229,7 +229,7 @@ def _is_damaged(old: Git, name: str, access: RemoteAccess) -> bool:
         spool_input(added.stdout) as ids,
         old.with_memory(LARGE).stream(
             "pack-objects", "--quiet", "--stdout", "--no-reuse-object", "--window=0", "--threads=1",
-            stdin=ids, env=_STREAMING, deadline_s=_CHECK_DEADLINE_S,
+            stdin=ids, env=STREAM_SETTINGS, deadline_s=_CHECK_DEADLINE_S,
         ) as packing,
     ):  # fmt: skip
         pass  # what it prints is dropped

@@ -14,7 +14,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.images.build_order import build_in_order
 from sandbox.images.build_steps import build_recorded
 from sandbox.images.catalogue import Recipe, lineage, read_catalogue, recipe_digests, require_image_name, tag_of
-from sandbox.images.debian import ensure_base, find_present_base
+from sandbox.images.debian import PROXIES, ensure_base, find_present_base
 from sandbox.images.inventory import describe_image
 from sandbox.images.lookup import (
     FOLDER_LABEL,
@@ -44,7 +44,6 @@ WITHOUT_CHECKS = frozenset({"base", SUPERVISOR})
 """Images that are built without PID 1: PID 1 itself is compiled in an image on top of `base`."""
 LOCK_TIMEOUT_S = 2 * BUILD_DEADLINE_S
 _WHEELHOUSE_LIMIT = 4 * 1024**2
-_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
 @dataclass(frozen=True)
@@ -266,7 +265,7 @@ def _move_tags(site: ImageBuildContext, order: _BuildOrder, image: Image) -> Non
 
 def build_args(recipe: Recipe, parent_digest: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the build arguments: the parent by digest (its tag may move), proxies, and the index for wheels."""
-    passed_on = (*_PROXIES, "PIP_INDEX_URL") if recipe.wheelhouse else _PROXIES
+    passed_on = (*PROXIES, "PIP_INDEX_URL") if recipe.wheelhouse else PROXIES
     return {"BASE": parent_digest, **{key: environ[key] for key in passed_on if environ.get(key)}}
 
 

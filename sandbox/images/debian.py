@@ -32,7 +32,7 @@ _REPORT_S = 2.0
 _LOG_BYTES = 64 * 1024
 _BOOTSTRAP_BYTES = 512 * 1024**2  # the packages, what they unpack to, and the tar of it: 130 MB at the end
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 # The published slim images have these settings too. They stay in the image: its children are small, and soon installed,
 # since a layer that a crash cuts off is never used and needs no fsync of each file.
 _DPKG_SETTINGS = (
@@ -160,7 +160,7 @@ def bootstrap(engine: ImageStore, tool: str, mirror: str, environ: Mapping[str, 
             "LC_ALL": "C",
             "HOME": name,
             "TMPDIR": name,
-            **{key: environ[key] for key in _PASSED_ON if key in environ},
+            **{key: environ[key] for key in PROXIES if key in environ},
         }
         for argv in bootstrap_commands(tool, target, mirror, is_root=os.geteuid() == 0):
             _run(argv, variables, folder / "log", progress)

@@ -9,390 +9,57 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from sandbox.models.approvals import Approval
-    from sandbox.models.artifact_lists import Artifact, ArtifactList, Coverage, RefusedArtifact
-    from sandbox.models.attacks import AttackOutcome, AttackReport, AttackResult, Threat, ThreatState
-    from sandbox.models.audit import AuditRecord, AuditReport, BrokenEntry, JournalDamage, JournalState
-    from sandbox.models.background import BackgroundOperation, BackgroundRun
-    from sandbox.models.callers import Caller, Permission
-    from sandbox.models.changes import Change, CommitResult, Diff, DiffFile, PushResult, Status
-    from sandbox.models.checks import (
-        ArtifactRule,
-        Check,
-        CheckParameter,
-        LaunchProbe,
-        LaunchReady,
-        LaunchRule,
-        LaunchSteps,
-        LaunchStop,
-        Limits,
-        ReleaseRule,
-        Risk,
-    )
-    from sandbox.models.clone_results import CloneResult, RemoveResult, RepositoryUpdate
-    from sandbox.models.commit_verdicts import (
-        Bisection,
-        BisectQuery,
-        CommitVerdicts,
-        HistoryRun,
-        JudgedCommit,
-        RepositoryHistory,
-    )
-    from sandbox.models.comparisons import CheckComparison, CoverageChange, TestChange, TreeComparison
-    from sandbox.models.context import Context, Entrypoint, FetchResult, Readme, RepoMap, Signals
-    from sandbox.models.dependencies import (
-        LockedPackage,
-        Manifest,
-        RefusalReason,
-        RefusedEntry,
-        Requirement,
-        RequirementRole,
-    )
-    from sandbox.models.egress import EgressAccess, EgressRefusal
-    from sandbox.models.explorations import Exploration, ExploredWay
-    from sandbox.models.file_classes import ClassImpact, FileClass, Impact, NeededCheck
-    from sandbox.models.files import FileContent, PatchedFile, PatchResult
-    from sandbox.models.flaky import FlakyTest
-    from sandbox.models.guest_table import Guest, GuestKind, GuestTable, QueuedCheck
-    from sandbox.models.home_event import HomeEvent, HomeEventKind
-    from sandbox.models.host import CredentialInfo, ImageArchive, ImageInfo, Probe, ProbeLevel, TransferredImage
-    from sandbox.models.ids import CheckId, ObjectId, PackageName, RepoId, Sha256, SnapshotId, TaskId
-    from sandbox.models.journal import Delivery, GateState, JournalEntry
-    from sandbox.models.layers import (
-        Layer,
-        LayerDetails,
-        LayerPackage,
-        LayerRule,
-        LayerSummary,
-        LayerUser,
-        PreparedLayers,
-        RemovedLayers,
-        Resolution,
-    )
-    from sandbox.models.leftovers import Leftover, LeftoverAction, Reconciliation
-    from sandbox.models.logs import LogLines, LogMatch, LogName, LogQuery, RunLog, StreamName
-    from sandbox.models.model import Model, SparseModel
-    from sandbox.models.moves import (
-        AppliedFile,
-        ApplyResult,
-        CheckoutResult,
-        ConflictKind,
-        ConflictResolution,
-        ConflictSide,
-        MergeConflict,
-        SyncResult,
-        SyncState,
-    )
-    from sandbox.models.policies import PolicyAnswer, PolicyDifference, PolicyRule
-    from sandbox.models.profile_candidates import ProfileCandidate, ProfileCandidates, ProjectCandidate, WantedPackages
-    from sandbox.models.pulls import CiCheck, CiState, CiVerdict, PullRequest, PullRequestStatus, PullState
-    from sandbox.models.receipts import (
-        BundleSigner,
-        FoundReceipts,
-        PushedReceipt,
-        Receipt,
-        ReceiptCheck,
-        ReceiptKey,
-        ReceiptQuestion,
-        ReceiptRefusal,
-        ReplayedCheck,
-        ReplayResult,
-        SignedBundle,
-        SignedReceipt,
-    )
-    from sandbox.models.releases import (
-        PendingConfirmation,
-        ReleaseEntry,
-        ReleaseEvent,
-        ReleaseFile,
-        ReleaseManifest,
-        ReleaseState,
-    )
-    from sandbox.models.remarks import Remark, RemarkKind
-    from sandbox.models.repositories import ChosenProject, ChosenSettings, Repository
-    from sandbox.models.runs import (
-        Cause,
-        CauseKind,
-        CheckRun,
-        FailedTest,
-        LaunchPhase,
-        PhaseRun,
-        PhaseVerdict,
-        Pressure,
-        PullRequestCommit,
-        Report,
-        RunSummary,
-        StoppedCheck,
-        StopResult,
-        TestFailure,
-        UncommittedChange,
-        UncommittedChanges,
-        Usage,
-    )
-    from sandbox.models.search import SearchHit, SearchQuery, SearchResult, SearchSkipped
-    from sandbox.models.service_rules import ServiceLimits, ServiceRule, ServiceRun, ServiceSetup
-    from sandbox.models.snapshots import CleanResult, RestoreResult, Snapshot
-    from sandbox.models.spare_pool import Pool
-    from sandbox.models.storage import MeasuredStorage, RepositoryStorage, Storage, StorageKind, StorageUse, TaskStorage
-    from sandbox.models.suggestions import SuggestedPart, Suggestion, SuggestionKind, SuggestionNote
-    from sandbox.models.task_event import TaskEvent, TaskEventKind
-    from sandbox.models.tasks import Task, TaskOptions
-    from sandbox.models.test_results import TestResult, TestResults
-    from sandbox.models.usage_samples import UsageSample, UsageSeries
-    from sandbox.models.verifications import Verification
-    from sandbox.models.words import (
-        SLUG_PATTERN,
-        TASK_ID_PATTERN,
-        Actor,
-        ApprovalScope,
-        ApprovalState,
-        ChangeKind,
-        Host,
-        TaskStatus,
-        TestChangeKind,
-        TestOutcome,
-        Verdict,
-        WorkspaceKind,
-    )
-    from sandbox.models.workers import PlaceState, TaskPlace
-    from sandbox.models.workspaces import (
-        Capability,
-        EntryType,
-        WorkspaceEntry,
-        WorkspaceRecord,
-        WorkspaceRequest,
-    )
-
-__all__ = [
-    "SLUG_PATTERN",
-    "TASK_ID_PATTERN",
-    "Actor",
-    "AppliedFile",
-    "ApplyResult",
-    "Approval",
-    "ApprovalScope",
-    "ApprovalState",
-    "Artifact",
-    "ArtifactList",
-    "ArtifactRule",
-    "AttackOutcome",
-    "AttackReport",
-    "AttackResult",
-    "AuditRecord",
-    "AuditReport",
-    "BackgroundOperation",
-    "BackgroundRun",
-    "BisectQuery",
-    "Bisection",
-    "BrokenEntry",
-    "BundleSigner",
-    "Caller",
-    "Capability",
-    "Cause",
-    "CauseKind",
-    "Change",
-    "ChangeKind",
-    "Check",
-    "CheckComparison",
-    "CheckId",
-    "CheckParameter",
-    "CheckRun",
-    "CheckoutResult",
-    "ChosenProject",
-    "ChosenSettings",
-    "CiCheck",
-    "CiState",
-    "CiVerdict",
-    "ClassImpact",
-    "CleanResult",
-    "CloneResult",
-    "CommitResult",
-    "CommitVerdicts",
-    "ConflictKind",
-    "ConflictResolution",
-    "ConflictSide",
-    "Context",
-    "Coverage",
-    "CoverageChange",
-    "CredentialInfo",
-    "Delivery",
-    "Diff",
-    "DiffFile",
-    "EgressAccess",
-    "EgressRefusal",
-    "EntryType",
-    "Entrypoint",
-    "Exploration",
-    "ExploredWay",
-    "FailedTest",
-    "FetchResult",
-    "FileClass",
-    "FileContent",
-    "FlakyTest",
-    "FoundReceipts",
-    "GateState",
-    "Guest",
-    "GuestKind",
-    "GuestTable",
-    "HistoryRun",
-    "HomeEvent",
-    "HomeEventKind",
-    "Host",
-    "ImageArchive",
-    "ImageInfo",
-    "Impact",
-    "JournalDamage",
-    "JournalEntry",
-    "JournalState",
-    "JudgedCommit",
-    "LaunchPhase",
-    "LaunchProbe",
-    "LaunchReady",
-    "LaunchRule",
-    "LaunchSteps",
-    "LaunchStop",
-    "Layer",
-    "LayerDetails",
-    "LayerPackage",
-    "LayerRule",
-    "LayerSummary",
-    "LayerUser",
-    "Leftover",
-    "LeftoverAction",
-    "Limits",
-    "LockedPackage",
-    "LogLines",
-    "LogMatch",
-    "LogName",
-    "LogQuery",
-    "Manifest",
-    "MeasuredStorage",
-    "MergeConflict",
-    "Model",
-    "NeededCheck",
-    "ObjectId",
-    "PackageName",
-    "PatchResult",
-    "PatchedFile",
-    "PendingConfirmation",
-    "Permission",
-    "PhaseRun",
-    "PhaseVerdict",
-    "PlaceState",
-    "PolicyAnswer",
-    "PolicyDifference",
-    "PolicyRule",
-    "Pool",
-    "PreparedLayers",
-    "Pressure",
-    "Probe",
-    "ProbeLevel",
-    "ProfileCandidate",
-    "ProfileCandidates",
-    "ProjectCandidate",
-    "PullRequest",
-    "PullRequestCommit",
-    "PullRequestStatus",
-    "PullState",
-    "PushResult",
-    "PushedReceipt",
-    "QueuedCheck",
-    "Readme",
-    "Receipt",
-    "ReceiptCheck",
-    "ReceiptKey",
-    "ReceiptQuestion",
-    "ReceiptRefusal",
-    "Reconciliation",
-    "RefusalReason",
-    "RefusedArtifact",
-    "RefusedEntry",
-    "ReleaseEntry",
-    "ReleaseEvent",
-    "ReleaseFile",
-    "ReleaseManifest",
-    "ReleaseRule",
-    "ReleaseState",
-    "Remark",
-    "RemarkKind",
-    "RemoveResult",
-    "RemovedLayers",
-    "ReplayResult",
-    "ReplayedCheck",
-    "RepoId",
-    "RepoMap",
-    "Report",
-    "Repository",
-    "RepositoryHistory",
-    "RepositoryStorage",
-    "RepositoryUpdate",
-    "Requirement",
-    "RequirementRole",
-    "Resolution",
-    "RestoreResult",
-    "Risk",
-    "RunLog",
-    "RunSummary",
-    "SearchHit",
-    "SearchQuery",
-    "SearchResult",
-    "SearchSkipped",
-    "ServiceLimits",
-    "ServiceRule",
-    "ServiceRun",
-    "ServiceSetup",
-    "Sha256",
-    "Signals",
-    "SignedBundle",
-    "SignedReceipt",
-    "Snapshot",
-    "SnapshotId",
-    "SparseModel",
-    "Status",
-    "StopResult",
-    "StoppedCheck",
-    "Storage",
-    "StorageKind",
-    "StorageUse",
-    "StreamName",
-    "SuggestedPart",
-    "Suggestion",
-    "SuggestionKind",
-    "SuggestionNote",
-    "SyncResult",
-    "SyncState",
-    "Task",
-    "TaskEvent",
-    "TaskEventKind",
-    "TaskId",
-    "TaskOptions",
-    "TaskPlace",
-    "TaskStatus",
-    "TaskStorage",
-    "TestChange",
-    "TestChangeKind",
-    "TestFailure",
-    "TestOutcome",
-    "TestResult",
-    "TestResults",
-    "Threat",
-    "ThreatState",
-    "TransferredImage",
-    "TreeComparison",
-    "UncommittedChange",
-    "UncommittedChanges",
-    "Usage",
-    "UsageSample",
-    "UsageSeries",
-    "Verdict",
-    "Verification",
-    "WantedPackages",
-    "WorkspaceEntry",
-    "WorkspaceKind",
-    "WorkspaceRecord",
-    "WorkspaceRequest",
-]
+if TYPE_CHECKING:  # a star exports the names that a module defines, so that each is written once, in the table
+    from sandbox.models.approvals import *
+    from sandbox.models.artifact_lists import *
+    from sandbox.models.attacks import *
+    from sandbox.models.audit import *
+    from sandbox.models.background import *
+    from sandbox.models.callers import *
+    from sandbox.models.changes import *
+    from sandbox.models.checks import *
+    from sandbox.models.clone_results import *
+    from sandbox.models.commit_verdicts import *
+    from sandbox.models.comparisons import *
+    from sandbox.models.context import *
+    from sandbox.models.dependencies import *
+    from sandbox.models.egress import *
+    from sandbox.models.explorations import *
+    from sandbox.models.file_classes import *
+    from sandbox.models.files import *
+    from sandbox.models.flaky import *
+    from sandbox.models.guest_table import *
+    from sandbox.models.home_event import *
+    from sandbox.models.host import *
+    from sandbox.models.ids import *
+    from sandbox.models.journal import *
+    from sandbox.models.layers import *
+    from sandbox.models.leftovers import *
+    from sandbox.models.logs import *
+    from sandbox.models.model import *
+    from sandbox.models.moves import *
+    from sandbox.models.policies import *
+    from sandbox.models.profile_candidates import *
+    from sandbox.models.pulls import *
+    from sandbox.models.receipts import *
+    from sandbox.models.releases import *
+    from sandbox.models.remarks import *
+    from sandbox.models.repositories import *
+    from sandbox.models.runs import *
+    from sandbox.models.search import *
+    from sandbox.models.service_rules import *
+    from sandbox.models.snapshots import *
+    from sandbox.models.spare_pool import *
+    from sandbox.models.storage import *
+    from sandbox.models.suggestions import *
+    from sandbox.models.task_event import *
+    from sandbox.models.tasks import *
+    from sandbox.models.test_results import *
+    from sandbox.models.usage_samples import *
+    from sandbox.models.verifications import *
+    from sandbox.models.words import *
+    from sandbox.models.workers import *
+    from sandbox.models.workspaces import *
 
 _MODULES = {
     "approvals": "Approval",
@@ -453,6 +120,8 @@ _MODULES = {
     "workspaces": "Capability EntryType WorkspaceEntry WorkspaceRecord WorkspaceRequest",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:

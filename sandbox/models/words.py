@@ -73,6 +73,9 @@ class TestOutcome(StrEnum):
     SKIPPED = "skipped"
 
 
+BAD_OUTCOMES = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
+
+
 class TestChangeKind(StrEnum):
     """How a test differs between two trees. A test that does not run any more, or is skipped, is missing."""
 

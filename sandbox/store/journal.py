@@ -32,6 +32,9 @@ else:  # writing an entry does not read others (docs/adr/0080)
 HOME_JOURNAL = "home"
 """Name of the home's journal, for operations outside tasks."""
 
+ANCHOR = "anchor"
+"""The operation whose entry in the home's journal has the hash of another journal."""
+
 RECENT_BYTES = 1024**2
 """About 2,000 entries."""
 

@@ -22,7 +22,7 @@ from sandbox.policy.paths import (
 )
 from sandbox.workspaces import folder_files
 from sandbox.workspaces.content_limits import require_content
-from sandbox.workspaces.held_workspace import always_held, require_open
+from sandbox.workspaces.held_workspace import always_held, require_open, require_writable
 
 
 class Folder(Protocol):
@@ -214,12 +214,7 @@ class FolderWorkspace:
 
     def _require_writable(self) -> None:
         self._require_open()
-        if not self.writable:
-            raise SandboxError(
-                ErrorCode.POLICY_VIOLATION,
-                f"The workspace {self.id} was acquired for reading only",
-                hint="Acquire it with writable=True to change it.",
-            )
+        require_writable(self.id, is_writable=self.writable)
 
     def _require_history(self, capability: Capability) -> History:
         self._require_open()

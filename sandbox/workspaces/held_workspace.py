@@ -1,4 +1,4 @@
-"""Whether a workspace object may still be used: it was neither closed nor released."""
+"""Whether a workspace object may be used: it was neither closed nor released, and may be changed if it is to be."""
 
 from __future__ import annotations
 
@@ -18,4 +18,14 @@ def require_open(workspace_id: str, *, is_closed: bool, is_held: Callable[[], bo
         ended = "closed" if is_closed else "released"
         raise SandboxError(
             ErrorCode.CONFLICT, f"The workspace {workspace_id} was {ended}", hint="Acquire it again to use it."
+        )
+
+
+def require_writable(workspace_id: str, *, is_writable: bool) -> None:
+    """Raises: `policy_violation`."""
+    if not is_writable:
+        raise SandboxError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The workspace {workspace_id} was acquired for reading only",
+            hint="Acquire it with writable=True to change it.",
         )

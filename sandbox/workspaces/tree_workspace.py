@@ -14,7 +14,7 @@ from sandbox.git.trees.tree_value import TreeEntryInfo, TreeValue
 from sandbox.models import Capability, Change, ChangeKind, EntryType, WorkspaceEntry, WorkspaceKind
 from sandbox.policy.paths import parse_repo_path, show_path
 from sandbox.workspaces.content_limits import READ_BYTES, require_content
-from sandbox.workspaces.held_workspace import always_held, require_open
+from sandbox.workspaces.held_workspace import always_held, require_open, require_writable
 
 _TYPES = {
     0o100644: EntryType.FILE,
@@ -164,12 +164,7 @@ class TreeWorkspace:
 
     def _change(self, path: str | None, change: Callable[[TreeValue], TreeValue]) -> None:
         self._require_open()
-        if not self.writable:
-            raise SandboxError(
-                ErrorCode.POLICY_VIOLATION,
-                f"The workspace {self.id} was acquired for reading only",
-                hint="Acquire it with writable=True to change it.",
-            )
+        require_writable(self.id, is_writable=self.writable)
         if path:
             self.parse_writable(path)
         with self.state.lock:

@@ -19,7 +19,7 @@ import pytest
 
 from devtools.daemon import RunningDaemon, ask, serving
 from devtools.requirement import unavailable
-from sandbox.cli import home_daemon
+from sandbox.cli import serve
 from sandbox.daemon.api_client import post
 from sandbox.daemon.event_stream import format_event
 from sandbox.daemon.place import DaemonRecord, find_owner, write_record
@@ -254,7 +254,7 @@ def end_named(folder: Path, named: subprocess.Popen[str], *, is_refused: bool) -
     found = find_owner(folder.parent)
     assert found is not None
     with refused(ErrorCode.POLICY_VIOLATION) if is_refused else nullcontext():
-        home_daemon._end(folder.parent, found)
+        serve._end(folder.parent, found)
     assert (named.poll() is None) is is_refused
 
 

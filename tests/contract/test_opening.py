@@ -18,9 +18,9 @@ from sandbox.errors import ErrorCode
 from sandbox.models import Task
 from sandbox.profiles import Profile
 from sandbox.workbench.checks import gate
-from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import push as delivery
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from tests.unit.conftest import refused
 
 __all__ = ["elsewhere", "forge_packages"]
@@ -69,7 +69,7 @@ def test_what_clean_rooms_said_is_asked_once(bench: Bench, monkeypatch: pytest.M
     asked = list[str]()
     real = gate.find_tree_verdicts
 
-    def known(services: Services, profile: Profile, source: TreeOfCommit) -> gate.TreeVerdicts:
+    def known(services: Services, profile: Profile, source: TreeSource) -> gate.TreeVerdicts:
         asked.append(source.tree)
         return real(services, profile, source)
 

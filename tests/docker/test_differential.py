@@ -25,6 +25,7 @@ from sandbox.workbench import VerifyOptions, Workbench
 from sandbox.workbench.checks import clean_rooms
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.gate import TreeGate
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from tests.unit.conftest import initialised, refused
 
 PROFILE = """
@@ -216,7 +217,7 @@ def test_what_is_no_evidence_closes_a_gate_and_opens_none(bench: Bench, monkeypa
     bench.gate(task).require_open(DeliveryStep.PUSH)
     git = services.repositories.open(task.repo_id)[1]
     tree = bench.gate(task).tree
-    source = clean_rooms.TreeSource(task.repo_id, git, tree, task.head_commit, tree)
+    source = TreeSource(task.repo_id, git, tree, task.head_commit)
     request = clean_rooms.VerifyRequest(
         profile, tuple(bench.gate(task).verdicts.bindings[name].check for name in ("test",)), task.id, keep=False
     )

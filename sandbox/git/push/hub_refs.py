@@ -22,7 +22,7 @@ from sandbox.git.failures import memory_error
 from sandbox.git.objects import is_object_id
 from sandbox.git.process import Git, ResourceLimits
 from sandbox.git.push.reasons import PushReason, PushRejected
-from sandbox.git.push.receiving import receive_pack_options
+from sandbox.git.push.receiving import MAX_PACK_BYTES, receive_pack_options
 from sandbox.git.push.rejection import classify_rejection
 from sandbox.git.transport import RemoteAccess, list_refs, network_access
 from sandbox.lazy_pattern import lazy_pattern
@@ -34,8 +34,6 @@ _EPOCH = lazy_pattern("[1-9][0-9]{0,8}")
 """As `name_ref` writes it: the hub may have other names, which digits of other scripts or zeros would pass for ours."""
 
 _END = lazy_pattern(f"{ENDS}[0-9]{{8}}/task-[0-9a-f-]{{36}}")
-
-_MAX_PACK_BYTES = 8 * 1024**3
 
 
 class RefUpdate(NamedTuple):
@@ -95,7 +93,7 @@ def update_refs(git: Git, access: RemoteAccess, updates: Mapping[str, RefUpdate]
     """
     leases = [f"--force-with-lease={ref}:{update.expected or ''}" for ref, update in updates.items()]
     specs = [f"{update.new or ''}:{ref}" for ref, update in updates.items()]
-    limits = ResourceLimits(_MAX_PACK_BYTES, TRANSFER_BYTES)
+    limits = ResourceLimits(MAX_PACK_BYTES, TRANSFER_BYTES)
     with network_access(access) as network, TRANSFER_BUDGET.reserve(TRANSFER_BYTES, access.timeout_s):
         result = git.attempt(
             "push", "--porcelain", "--no-verify", "--no-follow-tags", "--atomic", *leases,

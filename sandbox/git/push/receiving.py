@@ -10,6 +10,9 @@ import shlex
 from sandbox.git.process import Git, git_executable
 from sandbox.remotes import Remote
 
+MAX_PACK_BYTES = 8 * 1024**3
+"""Of the one file that is written: the pack that a local path receives."""
+
 _EVENTS = (
     "pre-receive", "update", "proc-receive", "reference-transaction", "post-receive", "post-update",
     "push-to-checkout", "post-index-change", "post-checkout", "pre-auto-gc",

@@ -18,7 +18,7 @@ from sandbox.git.notes import NOTES_REF
 from sandbox.git.objects import peel
 from sandbox.git.process import Git, ResourceLimits
 from sandbox.git.push.reasons import PushReason, PushRejected
-from sandbox.git.push.receiving import receive_pack_options
+from sandbox.git.push.receiving import MAX_PACK_BYTES, receive_pack_options
 from sandbox.git.push.rejection import classify_rejection
 from sandbox.git.refs import require_ref_name
 from sandbox.git.transport import MAX_REFS, RemoteAccess, find_remote_branch, list_refs, network_access
@@ -28,7 +28,6 @@ _PAGE = re.compile(r"^remote:.*?(https://[!-~]{1,1000})")
 MEMORY_BYTES = TRANSFER_BYTES
 """Of each git process of a push: of pack-objects, and over a local path of the git that receives. Reached:
 `quota_exceeded`."""
-_MAX_PACK_BYTES = 8 * 1024**3  # the one file that is written: the pack that a local path receives
 _PUSH_AGAIN = "Push again: this first checks the remote, and does not send the commit twice."
 
 
@@ -109,7 +108,7 @@ def _send(git: Git, access: RemoteAccess, commit: str, ref: str, expected: str |
 
 
 def _send_to(git: Git, access: RemoteAccess, commit: str, ref: str, expected: str | None) -> str:
-    limits = ResourceLimits(_MAX_PACK_BYTES, MEMORY_BYTES)
+    limits = ResourceLimits(MAX_PACK_BYTES, MEMORY_BYTES)
     with network_access(access) as network, TRANSFER_BUDGET.reserve(MEMORY_BYTES, access.timeout_s):
         result = git.attempt(
             "push", "--porcelain", "--no-verify", "--no-follow-tags", f"--force-with-lease={ref}:{expected or ''}",

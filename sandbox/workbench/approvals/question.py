@@ -25,7 +25,6 @@ from sandbox.workbench.approvals.published_text import (
 from sandbox.workbench.checks import gate
 from sandbox.workbench.checks.layers import (
     MissingLayer,
-    TreeOfCommit,
     find_last_tree,
     find_missing_layers,
     find_owner_tree,
@@ -37,6 +36,7 @@ from sandbox.workbench.delivery import promote, pull_requests, push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
 from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import lifecycle, status
 from sandbox.workbench.tasks.approved_state import (
@@ -286,7 +286,7 @@ def _promotion_lines(manifest: ReleaseManifest, current: str) -> list[str]:
     ]
 
 
-def _package_lines(services: Services, profile: Profile, tree: TreeOfCommit) -> list[str]:
+def _package_lines(services: Services, profile: Profile, tree: TreeSource) -> list[str]:
     """The packages that would be fetched, and the hosts that may be asked for them. Not those of layers that are
     there.
     """
@@ -302,12 +302,12 @@ def _package_lines(services: Services, profile: Profile, tree: TreeOfCommit) -> 
     return lines or ["it fetches no packages: those that it asks for are there"]
 
 
-def _find_packages_of(services: Services, task: Task) -> tuple[Profile, TreeOfCommit]:
+def _find_packages_of(services: Services, task: Task) -> tuple[Profile, TreeSource]:
     """As `find_owner_tree`, of a record that was read: the task may have another commit by now."""
     return load_task_profile(services, task), find_last_tree(services, task)
 
 
-def _find_missing(services: Services, profile: Profile, tree: TreeOfCommit) -> tuple[MissingLayer, ...]:
+def _find_missing(services: Services, profile: Profile, tree: TreeSource) -> tuple[MissingLayer, ...]:
     return tuple(missing for part in profile.parts for missing in find_missing_layers(services, part, tree))
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import cache_clones, objects
+from sandbox.git import objects
 from sandbox.models import CheckRun, Verdict
 from sandbox.models.artifact_lists import Artifact
 from sandbox.models.receipts import ReceiptArtifact, SignedReceipt
 from sandbox.store import runs as stored_runs
-from sandbox.store.records import find_task
 from sandbox.workbench.checks.collected_artifacts import list_artifacts
 from sandbox.workbench.checks.signed_receipts import ReceiptSubject, describe_run, sign_receipt
 from sandbox.workbench.controller.services import Services
@@ -43,12 +42,8 @@ def export_provenance(services: Services, run_id: str, signing_key: Path | None)
 
 def _find_subject(services: Services, owner: str, run: CheckRun, found: tuple[Artifact, ...]) -> ReceiptSubject:
     """With the commit, if it is the task's last one or its base, or the newest one of the default branch."""
-    task = find_task(services.home, owner, allow_closed=True) if owner.startswith("task-") else None
-    repository, git = services.repositories.open(owner if task is None else task.repo_id)
-    if task is None:
-        commits = [cache_clones.resolve_commit(git, "HEAD", repository.default_branch)]
-    else:
-        commits = [task.head_commit, task.base_commit]
-    commit = next((commit for commit in commits if objects.tree_of(git, commit) == run.tree), None)
+    source = services.repositories.find_owner_commit(owner, allow_closed=True)
+    commits = (source.commit, source.base_commit)
+    commit = next((commit for commit in commits if objects.tree_of(source.git, commit) == run.tree), None)
     artifacts = tuple(ReceiptArtifact(path=each.path, sha256=each.sha256) for each in found)
-    return ReceiptSubject(run.tree, commit, repository.remote_url, artifacts)
+    return ReceiptSubject(run.tree, commit, source.repository.remote_url, artifacts)

@@ -21,7 +21,6 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
-from sandbox.git.cache_clones import resolve_commit
 from sandbox.listener import HeldListener
 from sandbox.models import BackgroundOperation, BackgroundRun, Check, CheckRun, Verification
 from sandbox.models.background import BackgroundFacts
@@ -35,7 +34,6 @@ from sandbox.store.background_runs import (
     save_background_run,
 )
 from sandbox.store.home import Home
-from sandbox.store.records import find_task
 from sandbox.store.runs import describe_without_result, has_log
 from sandbox.store.stop_requests import is_running, list_run_ids
 from sandbox.text import decode_for_display
@@ -100,7 +98,7 @@ def start(services: Services, question: Question, watch: Watch, work: Work) -> B
     `watch` is called from that thread. Raises: the error that ends the run before its first check; `conflict` for a
     closed task; `quota_exceeded` beyond `MAX_BACKGROUND_RUNS` runs of this controller.
     """
-    commit = _find_commit(services, question.owner_id)
+    commit = services.repositories.find_owner_commit(question.owner_id).commit
     services.disk.require(Writer.RECORD, RECORD_DEMAND)
     services.home.background_runs.mkdir(mode=0o700, exist_ok=True)
     prune_background_runs(services.home, services.settings.keep.background_runs)
@@ -142,16 +140,6 @@ def _translate(run_id: str, error: Exception) -> SandboxError:
         return shortage
     _log.error("a background run failed", exc_info=error)
     return SandboxError(ErrorCode.INTERNAL, f"{run_id} failed; this is a defect of the sandbox")
-
-
-def _find_commit(services: Services, owner_id: str) -> str:
-    """The last commit of a task, or that of a repository's default branch. Raises: `not_found`; `conflict` for a closed
-    task.
-    """
-    if owner_id.startswith("task-"):
-        return find_task(services.home, owner_id).head_commit
-    repository, git = services.repositories.open(owner_id)
-    return resolve_commit(git, "HEAD", repository.default_branch)
 
 
 def _new_record(run_id: str, question: Question, commit: str) -> BackgroundRunRecord:
@@ -421,4 +409,5 @@ def _find_same(services: Services, question: Question) -> BackgroundRun | None:
 
 
 def _is_current(services: Services, record: BackgroundRunRecord) -> bool:
-    return _find_commit(services, record.owner_id) == record.commit and _is_alive(services.home, record)
+    last = services.repositories.find_owner_commit(record.owner_id)
+    return last.commit == record.commit and _is_alive(services.home, record)

@@ -8,21 +8,19 @@ first bad one, the answer is the range.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from sandbox.checks.cancellation import Cancellation, defer_interrupts
 from sandbox.checks.comparison import tally_results
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import cache_clones, objects
 from sandbox.git.log import list_first_parents
 from sandbox.git.shallow import CUT_HINT, is_shallow, require_not_cut
-from sandbox.models import Bisection, BisectQuery, Check, CheckRun, JudgedCommit, Verdict
+from sandbox.models import Bisection, BisectQuery, CheckRun, JudgedCommit, Verdict
 from sandbox.store.home import Home
 from sandbox.text import one_line
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import Watch, label_checks, share_watch
 from sandbox.workbench.checks.commit_rooms import run_commit_check
 from sandbox.workbench.checks.compared_sides import load_side
 from sandbox.workbench.checks.verify_options import VerifyOptions
@@ -139,32 +137,25 @@ class _Judge:
     commits: Sequence[tuple[str, str]]
     watch: Watch
     options: VerifyOptions
-    announcing: threading.Lock = field(default_factory=threading.Lock)
 
     def judge(self, places: Sequence[int]) -> dict[int, JudgedCommit]:
         """Judge these commits, `options.jobs` at a time."""
-        stopped = Cancellation()
-        with defer_interrupts() as interrupted, ThreadPoolExecutor(self.options.jobs, "bisect") as pool:
-
-            def is_cancelled() -> bool:
-                return stopped.is_set() or interrupted() or self.watch.cancelled()
-
-            started = {place: pool.submit(self._judge_one, place, is_cancelled) for place in places}
+        with share_watch(self.watch) as (shared, cancellation), ThreadPoolExecutor(self.options.jobs, "bisect") as pool:
+            started = {place: pool.submit(self._judge_one, place, shared) for place in places}
             try:
                 return {place: one.result() for place, one in started.items()}
             except BaseException:
-                stopped.set()
+                cancellation.set()
                 raise
 
-    def _judge_one(self, place: int, is_cancelled: Callable[[], bool]) -> JudgedCommit:
+    def _judge_one(self, place: int, watch: Watch) -> JudgedCommit:
         commit, subject = self.commits[place]
         _, git = self.services.repositories.open(self.question.repo_id)
         plain = {"commit": commit, "tree": objects.tree_of(git, commit), "subject": one_line(subject)}
-        if is_cancelled():
+        if watch.cancelled():
             raise SandboxError(ErrorCode.CONFLICT, "The search was stopped", hint="Verdicts found so far are cached.")
-        watch = replace(self.watch, announce=self._announce(commit), cancelled=is_cancelled)
         try:
-            runs = self._run(commit, watch)
+            runs = self._run(commit, label_checks(watch, f"{commit[:8]} "))
         except SandboxError as error:
             if error.code not in _NOT_OURS:
                 raise
@@ -174,13 +165,6 @@ class _Judge:
     def _run(self, commit: str, watch: Watch) -> tuple[CheckRun, ...]:
         question, one_room = self.question, replace(self.options, jobs=1, keep_going=False)
         return run_commit_check(self.services, question.repo_id, commit, question.query, watch, one_room)
-
-    def _announce(self, commit: str) -> Callable[[Check, CheckRun | None], None]:
-        def announce(check: Check, run: CheckRun | None) -> None:
-            with self.announcing:
-                self.watch.announce(check.model_copy(update={"id": f"{commit[:8]} {check.id}"}), run)
-
-        return announce
 
 
 def judge_runs(home: Home, runs: Sequence[CheckRun], query: BisectQuery, plain: Mapping[str, str]) -> JudgedCommit:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox.lazy_dataclass import dataclass
@@ -13,9 +14,12 @@ from sandbox.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from sandbox import listener as listeners
+    from sandbox.checks import cancellation as cancellations
+    from sandbox.checks.cancellation import Cancellation
     from sandbox.models import Check, CheckRun
 else:  # loaded at first use (docs/adr/0080)
     listeners = LazyModule("sandbox.listener")
+    cancellations = LazyModule("sandbox.checks.cancellation")
 
 REPEAT_S = 30.0
 
@@ -101,3 +105,31 @@ class Watch:
     warn: Callable[[str], None] = _ignore_line
     waiting: Callable[[str], None] = _ignore_line
     stop_reason: Callable[[], str] = _without_reason
+
+
+def label_checks(watch: Watch, label: str) -> Watch:
+    """The same watch, with a label before the id of each check that is announced: of which tree it is."""
+
+    def announce(check: Check, run: CheckRun | None) -> None:
+        watch.announce(check.model_copy(update={"id": f"{label}{check.id}"}), run)
+
+    return replace(watch, announce=announce)
+
+
+@contextmanager
+def share_watch(watch: Watch) -> Iterator[tuple[Watch, Cancellation]]:
+    """The watch for threads that run checks in parallel: they announce one at a time. The yielded cancellation ends all
+    of them, as does an interrupt, which is raised at the end.
+    """
+    cancellation, announce_lock = cancellations.Cancellation(), threading.Lock()
+
+    def announce(check: Check, run: CheckRun | None) -> None:
+        with announce_lock:
+            watch.announce(check, run)
+
+    with cancellations.defer_interrupts() as interrupted:
+
+        def is_cancelled() -> bool:
+            return cancellation.is_set() or interrupted() or watch.cancelled()
+
+        yield replace(watch, announce=announce, cancelled=is_cancelled), cancellation

@@ -6,16 +6,13 @@ run in parallel (docs/adr/0021).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.checks.cancellation import Cancellation, defer_interrupts
 from sandbox.files.git_mask import require_mask
-from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Check, CheckRun, Verdict
@@ -23,21 +20,23 @@ from sandbox.profiles import Profile, project_of
 from sandbox.store.bindings import save_binding
 from sandbox.store.home import GIT_MASK
 from sandbox.store.verdicts import Binding, doubt_failure, is_conclusive, save_verdict
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import Watch, share_watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.layers import TreeOfCommit, hold_layers, prepare_setups
+from sandbox.workbench.checks.layers import hold_layers, prepare_setups
 from sandbox.workbench.checks.shared_cache import SharedCache, open_shared_cache
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
 from sandbox.workbench.checks.verdict_ways import Bindings, find_answer, forget_verdicts, has_failed
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import TreeSource
 
 if TYPE_CHECKING:
     from concurrent import futures
 
     from sandbox.checks import execute
+    from sandbox.checks.cancellation import Cancellation
     from sandbox.checks.execute import Recorder
     from sandbox.workbench.checks import compared_sides, compiler_caching
     from sandbox.workbench.checks import run as running
@@ -50,20 +49,6 @@ else:  # loaded when a check runs: cached verdicts need none of them (docs/adr/0
     compiler_caching = LazyModule("sandbox.workbench.checks.compiler_caching")
     running = LazyModule("sandbox.workbench.checks.run")
     worktrees = LazyModule("sandbox.workbench.tasks.worktrees")
-
-
-@dataclass(frozen=True)
-class TreeSource:
-    """The tree to check, a commit that has it, and the repository with their objects.
-
-    `similar_tree`: if a pristine checkout of it exists, the room is an overlay over it.
-    """
-
-    repo_id: str
-    git: Git
-    tree: str
-    commit: str
-    similar_tree: str
 
 
 KeepArtifacts = Callable[[CheckRun], None]
@@ -103,9 +88,8 @@ def run_in_rooms(
     Raises: as `prepare_setups` and `build_room_recorder`; `quota_exceeded` for a tree past the
     limits of a checkout or a full disk.
     """
-    tree = TreeOfCommit(source.git, source.tree, source.commit, source.repo_id)
     parts = request.profile.parts_of(request.checks)
-    setups = prepare_setups(services, parts, tree, watch, refresh=options.refresh)
+    setups = prepare_setups(services, parts, source, watch, refresh=options.refresh)
     runners = {name: _ChainRunner(services, source, request, setup, options) for name, setup in setups.items()}
 
     def run_chain(chain: Chain, watch: Watch) -> tuple[CheckRun, ...]:
@@ -138,16 +122,10 @@ def _run_in_parallel(
     """Run `options.jobs` chains in parallel. A failed check stops the others, unless `options.keep_going`; an error
     of ours always does.
     """
-    cancellation, announce_lock = Cancellation(), threading.Lock()
-
-    def announce(check: Check, run: CheckRun | None) -> None:
-        with announce_lock:
-            watch.announce(check, run)
-
-    with defer_interrupts() as interrupted, futures.ThreadPoolExecutor(options.jobs, "clean-room") as pool:
-        shared = replace(
-            watch, announce=announce, cancelled=lambda: cancellation.is_set() or interrupted() or watch.cancelled()
-        )
+    with (
+        share_watch(watch) as (shared, cancellation),
+        futures.ThreadPoolExecutor(options.jobs, "clean-room") as pool,
+    ):
         ends = not options.keep_going
         started = [pool.submit(_run_unless_cancelled, chain, run_chain, shared, cancellation, ends) for chain in chains]
         return tuple(run for chain in started for run in chain.result())
@@ -247,7 +225,7 @@ class _ChainRunner:
         setup = self._choose_setup(chain)
         recorder = self._build_recorder(setup)
         bound = build_bindings(self.services.policies, setup, source.tree, chain)
-        trees, shared = (source.tree, source.similar_tree), open_shared_cache(self.services)
+        trees, shared = (source.tree, source.similar_tree or source.tree), open_shared_cache(self.services)
         checks = [bound[check.id].check for check in chain]
         with worktrees.clean_room(self.services, source.repo_id, source.git, trees, setup.added, checks) as room:
 

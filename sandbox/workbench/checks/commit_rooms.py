@@ -6,12 +6,12 @@ from sandbox.models import BisectQuery, CheckRun
 from sandbox.profiles import Profile
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.clean_rooms import VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
-from sandbox.workbench.repositories.commit_facts import load_facts, profile_with_settings
+from sandbox.workbench.repositories.commit_facts import TreeSource, load_facts, profile_with_settings
 from sandbox.workbench.repositories.commit_settings import complete_settings
 from sandbox.workbench.repositories.repository_settings import read_settings
 
@@ -34,6 +34,6 @@ def run_commit_check(
     repository, git = services.repositories.open(repo_id)
     tree = fetch_whole_tree(services, repository, git, commit)
     checks = order_checks(profile, [query.check_id], services.policies.container.container)
-    source = TreeSource(repo_id, git, tree, commit, tree)
+    source = TreeSource(repo_id, git, tree, commit)
     request = VerifyRequest(profile, checks, repo_id, tests_of=() if query.test is None else [query.check_id])
     return run_in_rooms(services, source, request, watch, options)

@@ -12,7 +12,6 @@ from sandbox.checks.execute import CheckDirectories
 from sandbox.dependencies.layer_plan import ProjectDescription
 from sandbox.files.git_mask import require_mask
 from sandbox.files.guest_files import read_guest_file
-from sandbox.git.process import Git
 from sandbox.models import Check, Verdict
 from sandbox.store.home import GIT_MASK
 from sandbox.store.verdicts import was_short_of_resources
@@ -22,6 +21,7 @@ from sandbox.workbench.checks.run import build_room_recorder, new_report_folder
 from sandbox.workbench.checks.step_rooms import run_step
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from sandbox.workbench.tasks.worktrees import clean_room
 
 _FILE_BYTES = 256 * 1024
@@ -33,27 +33,25 @@ def describe_project(
     services: Services,
     setup: GuestSetup,
     description: ProjectDescription,
-    source: tuple[str, Git, str],
+    source: TreeSource,
     watch: Watch,
 ) -> str | None:
     """What the project in a clean room says of itself: lines with known fields; '' if it cannot say it; None if it was
-    not asked to the end, or the host was short of processes or memory meanwhile. `source`: repository, its git, and
-    the tree.
+    not asked to the end, or the host was short of processes or memory meanwhile.
 
     Raises: as `build_room_recorder` and `run_in_rooms`.
     """
-    repo_id, git, tree = source
     watch.building("Asking the project's build for its requirements, without a network")
     step = description.step
     check = Check(
         id="describe", label="describe", argv=("sh", "-c", step.script), env=dict(step.env), timeout_s=step.timeout_s
     )
-    recorder = build_room_recorder(services, setup, repo_id)
-    with clean_room(services, repo_id, git, (tree, tree), setup.added, [check]) as room:
+    recorder = build_room_recorder(services, setup, source.repo_id)
+    with clean_room(services, source.repo_id, source.git, (source.tree, source.tree), setup.added, [check]) as room:
         require_mask(room.root, GIT_MASK)
         with new_report_folder(services, room) as (run_id, report):
             account = find_account(services, room.owner)
-            place = CheckDirectories(room.root, report, account, tree, clean_room=True, task_id=None)
+            place = CheckDirectories(room.root, report, account, source.tree, clean_room=True, task_id=None)
             try:
                 run = run_step(services, recorder, (run_id, check, place), watch, "describe")
             finally:

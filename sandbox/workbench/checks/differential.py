@@ -18,19 +18,19 @@ from sandbox.store.records import find_task
 from sandbox.store.short_ids import complete_task_id
 from sandbox.store.verdicts import began_after, is_conclusive
 from sandbox.workbench.checks import repetition
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import Watch, label_checks
 from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.clean_rooms import VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.collected_artifacts import find_coverage
 from sandbox.workbench.checks.compared_sides import load_side
 from sandbox.workbench.checks.gate import TreeVerdicts, find_tree_verdicts
 from sandbox.workbench.checks.git_facts import add_git_facts
-from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.repetition import CheckPair, RepeatedTree
 from sandbox.workbench.checks.tree_bindings import bind_tree
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
+from sandbox.workbench.repositories.commit_facts import TreeSource
 
 BASE = "base"
 
@@ -102,7 +102,7 @@ def compare_verified(services: Services, verified: VerifiedTask, watch: Watch, o
     commit = find_other_commit(services, verified.task, source, against)
     repository, git = services.repositories.open(source.repo_id)
     other = dataclasses.replace(source, tree=fetch_whole_tree(services, repository, git, commit), commit=commit)
-    labelled = _label(watch, against)
+    labelled = label_checks(watch, f"{against}: ")
     seen_before = _find_verdicts(services, verified).runs if options.shuffle is None else {}
     before = _run_checks(services, verified, other, labelled, options)
     after = {run.check_id: load_side(services.home, run) for run in verified.runs}
@@ -208,27 +208,14 @@ def _run_checks(
     return {run.check_id: load_side(services.home, run) for run in runs}
 
 
-def _label(watch: Watch, against: str) -> Watch:
-    """Announce the checks of the other tree under its name."""
-
-    def announce(check: Check, run: CheckRun | None) -> None:
-        watch.announce(check.model_copy(update={"id": f"{against}: {check.id}"}), run)
-
-    return dataclasses.replace(watch, announce=announce)
-
-
 def _save(
     services: Services, verified: VerifiedTask, other: TreeSource, comparison: TreeComparison, seen: SeenRuns
 ) -> None:
     verdicts = _find_verdicts(services, verified)
-    keys = bind_tree(services, verified.profile, _tree_of(other)).keys
+    keys = bind_tree(services, verified.profile, other).keys
     save_comparison(services.home, keys, verdicts.keys, comparison, seen.choose(verdicts.runs))
 
 
 def _find_verdicts(services: Services, verified: VerifiedTask) -> TreeVerdicts:
     """Those of the task's tree, as the gate sees them now."""
-    return find_tree_verdicts(services, verified.profile, _tree_of(verified.source))
-
-
-def _tree_of(source: TreeSource) -> TreeOfCommit:
-    return TreeOfCommit(source.git, source.tree, source.commit, source.repo_id)
+    return find_tree_verdicts(services, verified.profile, verified.source)

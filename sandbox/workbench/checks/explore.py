@@ -8,13 +8,11 @@ if it is as it was at the beginning.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from sandbox.checks.cancellation import Cancellation, defer_interrupts
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import sha256_of
 from sandbox.git.diff import compare_trees
@@ -26,10 +24,10 @@ from sandbox.store import runs as stored_runs
 from sandbox.store.home import Home
 from sandbox.store.records import find_task
 from sandbox.store.result_files import open_test_results, parse_result
-from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.callbacks import Watch, label_checks, share_watch
 from sandbox.workbench.checks.chains import is_verified
 from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.clean_rooms import VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.ranking import (
     CheckOutcome,
@@ -41,6 +39,7 @@ from sandbox.workbench.checks.ranking import (
 )
 from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOptions
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.repositories.seen_facts import advise_owner
 from sandbox.workbench.tasks.approved_state import describe_record, require_approved_state
@@ -196,11 +195,6 @@ def _verify_all(
     question: _Exploring, ways: Sequence[ExploredWay], jobs: int, watch: Watch
 ) -> tuple[dict[str, CheckOutcome], list[tuple[CheckRun, ...] | SandboxError]]:
     """The outcomes of the task's own state, and the runs or the error of each way. A defect in one way ends all."""
-    cancellation, announce_lock = Cancellation(), threading.Lock()
-
-    def announce(check: Check, run: CheckRun | None) -> None:
-        with announce_lock:
-            watch.announce(check, run)
 
     def verify(name: str, tree: str) -> tuple[CheckRun, ...]:
         try:
@@ -211,10 +205,7 @@ def _verify_all(
             cancellation.set()
             raise
 
-    with defer_interrupts() as interrupted, ThreadPoolExecutor(jobs, "explore") as pool:
-        shared = replace(
-            watch, announce=announce, cancelled=lambda: cancellation.is_set() or interrupted() or watch.cancelled()
-        )
+    with share_watch(watch) as (shared, cancellation), ThreadPoolExecutor(jobs, "explore") as pool:
         base = pool.submit(verify, BASE, question.base.tree)
         started = [None if way.tree is None else pool.submit(verify, way.name, way.tree) for way in ways]
         try:
@@ -238,16 +229,8 @@ def _verify(question: _Exploring, name: str, tree: str, watch: Watch) -> tuple[C
     source = TreeSource(task.repo_id, question.git, tree, task.head_commit, tree_of(question.git, task.base_commit))
     compared = [check.id for check in question.checks]
     request = VerifyRequest(question.profile, question.checks, task.id, tests_of=compared)
-    return run_in_rooms(question.services, source, request, _name_checks(watch, name), VerifyOptions(keep_going=True))
-
-
-def _name_checks(watch: Watch, name: str) -> Watch:
-    """The same watch, with the name of the way before each check."""
-
-    def announce(check: Check, run: CheckRun | None) -> None:
-        watch.announce(check.model_copy(update={"id": f"{name}/{check.id}"}), run)
-
-    return replace(watch, announce=announce, follow=None)
+    heard = replace(label_checks(watch, f"{name}/"), follow=None)
+    return run_in_rooms(question.services, source, request, heard, VerifyOptions(keep_going=True))
 
 
 def _read_outcomes(question: _Exploring, runs: Sequence[CheckRun]) -> dict[str, CheckOutcome]:

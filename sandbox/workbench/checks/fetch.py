@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.checks.executors import PROXY_URL, FetchContainer
 from sandbox.dependencies.layer_plan import ANSWER, MISMATCHES
-from sandbox.egress.client_settings import Ecosystem
 from sandbox.egress.connection_meter import EgressLimits
 from sandbox.egress.destinations import AllowList, Destination
 from sandbox.egress.proxy import EgressProxy, Outside
@@ -34,6 +34,9 @@ from sandbox.workbench.checks.run import build_room_recorder
 from sandbox.workbench.checks.step_rooms import open_step_room, run_step
 from sandbox.workbench.controller.services import Services
 
+if TYPE_CHECKING:
+    from sandbox.models.layers import LayerEcosystem
+
 _RETRIES = "3"  # the default of pip is 5; the container policy sets 0
 _NETWORK_FAILURES = frozenset({EgressRefusal.NOT_RESOLVED, EgressRefusal.CONNECT_FAILED, EgressRefusal.IDLE})
 """A host of the list that does not answer: no fault of the fetch."""
@@ -50,7 +53,7 @@ class FetchRequest:
     wrote anew from what we parsed, never a file of a repository.
     """
 
-    ecosystem: Ecosystem
+    ecosystem: LayerEcosystem
     layer: str
     check: Check
     setup: GuestSetup
@@ -166,7 +169,7 @@ def fetch(services: Services, request: FetchRequest, watch: Watch) -> Iterator[F
         yield Fetched(run, directories.workspace, proxy.accesses, registries.indexes[0])
 
 
-def build_environment(ecosystem: Ecosystem, registries: Registries) -> dict[str, str]:
+def build_environment(ecosystem: LayerEcosystem, registries: Registries) -> dict[str, str]:
     """The variables that lead package managers to the proxy, the registry and the CA file. Pure.
 
     Settings of the image and of the container policy are switched off: they tell package managers to stay offline.

@@ -28,11 +28,10 @@ from sandbox.store.home import Home
 from sandbox.store.kept_comparisons import find_comparison
 from sandbox.store.verdicts import Binding, find_last_run
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import bind_launch, bind_tree
 from sandbox.workbench.checks.verdict_ways import find_best_way
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.commit_facts import load_profile
+from sandbox.workbench.repositories.commit_facts import TreeSource, load_profile
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks.branch_names import ALL_BRANCHES
 
@@ -70,12 +69,12 @@ class TreeGate:
         return tree_of(self.services.repositories.open(self.task.repo_id)[1], self.task.head_commit)
 
     @property
-    def _tree_of_commit(self) -> TreeOfCommit:
+    def _source(self) -> TreeSource:
         return self._find_tree(self.tree, self.task.head_commit)
 
-    def _find_tree(self, tree: str, commit: str) -> TreeOfCommit:
+    def _find_tree(self, tree: str, commit: str) -> TreeSource:
         repo_id = self.task.repo_id
-        return TreeOfCommit(self.services.repositories.open(repo_id)[1], tree, commit, repo_id)
+        return TreeSource(repo_id, self.services.repositories.open(repo_id)[1], tree, commit)
 
     @cached_property
     def profile(self) -> Profile:
@@ -86,7 +85,7 @@ class TreeGate:
     def verdicts(self) -> TreeVerdicts:
         """The current cached verdicts. Raises: as `resolve_guest_setup`."""
         required = self.services.settings.gate.require_candidate and self.profile.launch is not None
-        found = find_tree_verdicts(self.services, self.profile, self._tree_of_commit)
+        found = find_tree_verdicts(self.services, self.profile, self._source)
         refusal = self._base_refusal
         return replace(found, candidate_required=required, base_refusal=refusal.clause if refusal else "")
 
@@ -293,7 +292,7 @@ def has_checks_of(base: Profile, goal: Profile, *, with_launch: bool = False) ->
     return launches and all(check in base.checks for check in goal.checks)
 
 
-def find_tree_verdicts(services: Services, profile: Profile, source: TreeOfCommit) -> TreeVerdicts:
+def find_tree_verdicts(services: Services, profile: Profile, source: TreeSource) -> TreeVerdicts:
     """The current cached verdicts of a tree. Raises: as `resolve_guest_setup`."""
     if not profile.checks:
         return TreeVerdicts({})

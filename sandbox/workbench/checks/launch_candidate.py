@@ -11,7 +11,6 @@ from pathlib import Path
 from sandbox.checks.artifacts import collect_artifacts
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import objects
-from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import CheckRun, Verdict, Verification
@@ -24,13 +23,13 @@ from sandbox.store.verdicts import Binding
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import is_verified
 from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.clean_rooms import KeepArtifacts, TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.clean_rooms import KeepArtifacts, VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.commit_facts import load_profile
-from sandbox.workbench.repositories.profile_checks import load_task_profile
+from sandbox.workbench.repositories.commit_facts import TreeSource
+from sandbox.workbench.repositories.profile_checks import load_owner_profile
 from sandbox.workbench.tasks.approved_state import require_approved
 from sandbox.workbench.tasks.lifecycle import require_approved_task
 from sandbox.workbench.tasks.status import count_uncommitted
@@ -57,16 +56,10 @@ def find_source(services: Services, owner_id: str) -> CandidateSource:
 
     Raises: `not_found`, `conflict` for a closed task, `invalid_input` for a profile without `[launch]`.
     """
-    if owner_id.startswith("task-"):
-        task = find_task(services.home, owner_id)
-        _, git = services.repositories.open(task.repo_id)
-        profile = add_git_facts(load_task_profile(services, task), git, task.head_commit)
-        source = CandidateSource(task.id, task.repo_id, git, task.head_commit, task.base_commit, profile)
-    else:
-        repository, git = services.repositories.open(owner_id)
-        commit = resolve_commit(git, "HEAD", repository.default_branch)
-        profile = add_git_facts(load_profile(services, repository.id, git, commit), git, commit)
-        source = CandidateSource(repository.id, repository.id, git, commit, commit, profile)
+    found = services.repositories.find_owner_commit(owner_id)
+    git, commit = found.git, found.commit
+    profile = add_git_facts(load_owner_profile(services, found), git, commit)
+    source = CandidateSource(found.owner_id, found.repository.id, git, commit, found.base_commit, profile)
     if source.profile.launch is None:
         raise SandboxError(
             ErrorCode.INVALID_INPUT,

@@ -21,9 +21,7 @@ from sandbox.egress.client_settings import UnusableRegistry
 from sandbox.egress.registries import find_registries
 from sandbox.engine.create_options import PATH, LayerMount
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.objects import commit_time, tree_of
-from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
@@ -31,14 +29,13 @@ from sandbox.models import Actor, Task
 from sandbox.models.dependencies import RefusalReason
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
-from sandbox.store.records import find_task
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup, shorten_names
 from sandbox.workbench.checks.layer_attempts import FETCH_FAILURES, OTHER_HASH, STOPPED, attempt
 from sandbox.workbench.checks.verdict_keys import PLATFORM
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.repositories.commit_facts import load_profile
-from sandbox.workbench.repositories.profile_checks import load_task_profile
+from sandbox.workbench.repositories.commit_facts import TreeSource
+from sandbox.workbench.repositories.profile_checks import load_owner_profile
 
 if TYPE_CHECKING:
     from sandbox.dependencies.layer_plan import LayerPlan, ProjectDescription
@@ -59,39 +56,23 @@ _NAME = lazy_pattern(r"[^\s<>=!~;\[]*")
 _NOT_FETCHED = "the packages that the project asks for"
 
 
-@dataclass(frozen=True)
-class TreeOfCommit:
-    """A tree with manifests. `commit`: one that has it; its date bounds the versions that are chosen. `repo_id`: of its
-    repository.
-    """
-
-    git: Git
-    tree: str
-    commit: str
-    repo_id: str
-
-
-def find_last_tree(services: Services, task: Task) -> TreeOfCommit:
+def find_last_tree(services: Services, task: Task) -> TreeSource:
     """The tree that says which packages a task needs: a change of a manifest counts once it is committed."""
     _, git = services.repositories.open(task.repo_id)
-    return TreeOfCommit(git, tree_of(git, task.head_commit), task.head_commit, task.repo_id)
+    return TreeSource(task.repo_id, git, tree_of(git, task.head_commit), task.head_commit)
 
 
-def find_owner_tree(services: Services, owner_id: str) -> tuple[Profile, TreeOfCommit]:
+def find_owner_tree(services: Services, owner_id: str) -> tuple[Profile, TreeSource]:
     """The profile and the tree whose packages a task needs, or a repository: those of its default branch.
 
     Raises: `not_found`; `conflict` for a closed task.
     """
-    if owner_id.startswith("task-"):
-        task = find_task(services.home, owner_id)
-        return load_task_profile(services, task), find_last_tree(services, task)
-    repository, git = services.repositories.open(owner_id)
-    commit = resolve_commit(git, "HEAD", repository.default_branch)
-    profile = load_profile(services, owner_id, git, commit)
-    return profile, TreeOfCommit(git, tree_of(git, commit), commit, owner_id)
+    found = services.repositories.find_owner_commit(owner_id)
+    tree = TreeSource(found.repository.id, found.git, tree_of(found.git, found.commit), found.commit)
+    return load_owner_profile(services, found), tree
 
 
-def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit) -> GuestSetup:
+def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tree: TreeSource) -> GuestSetup:
     """The setup with the layer that the tree's manifests led to before; without one if there is none yet, or if no
     registry can be used: this does not fetch.
     """
@@ -113,7 +94,7 @@ def add_known_layers(services: Services, setup: GuestSetup, profile: Profile, tr
 
 
 def add_layers(
-    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch, *, refresh: bool = False
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeSource, watch: Watch, *, refresh: bool = False
 ) -> GuestSetup:
     """As `add_known_layers`, and builds a layer that is missing, if a person or a program asks and the setting
     `layers.fetch` allows it.
@@ -184,7 +165,7 @@ def _warn_of_packages(watch: Watch, found: GuestSetup) -> None:
 def prepare_setups(
     services: Services,
     parts: Iterable[Profile],
-    tree: TreeOfCommit,
+    tree: TreeSource,
     watch: Watch,
     *,
     refresh: bool = False,
@@ -208,7 +189,7 @@ class MissingLayer:
     plan: LayerPlan
 
 
-def find_missing_layers(services: Services, profile: Profile, tree: TreeOfCommit) -> tuple[MissingLayer, ...]:
+def find_missing_layers(services: Services, profile: Profile, tree: TreeSource) -> tuple[MissingLayer, ...]:
     """What `build_layers` would fetch for a tree: all that its manifests ask for while the image is missing, for a
     layer belongs to one.
 
@@ -244,7 +225,7 @@ def require_fetch_allowed(services: Services) -> None:
 
 
 def build_layers(
-    services: Services, setup: GuestSetup, profile: Profile, tree: TreeOfCommit, watch: Watch, *, refresh: bool = False
+    services: Services, setup: GuestSetup, profile: Profile, tree: TreeSource, watch: Watch, *, refresh: bool = False
 ) -> tuple[Layer, ...]:
     """The layers that the tree's manifests ask for; missing ones are built for any caller. `refresh`: as `add_layers`.
 
@@ -260,7 +241,7 @@ def build_layers(
 
 
 def _builder(
-    services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch, *, retry: bool, refresh: bool
+    services: Services, setup: GuestSetup, tree: TreeSource, watch: Watch, *, retry: bool, refresh: bool
 ) -> _Build:
     def build(rule: LayerRule, request: str, plan: LayerPlan) -> Layer | None:
         _require_asked(services)
@@ -288,14 +269,13 @@ def _require_asked(services: Services) -> None:
         )
 
 
-def _describer(services: Services, setup: GuestSetup, tree: TreeOfCommit, watch: Watch) -> _Describe:
+def _describer(services: Services, setup: GuestSetup, tree: TreeSource, watch: Watch) -> _Describe:
     """An agent's question lists what manifests say as data, so no more is asked for then."""
 
     def describe(description: ProjectDescription) -> str | None:
         if services.surface.actor is Actor.AGENT:
             return None
-        source = tree.repo_id, tree.git, tree.tree
-        return descriptions.describe_project(services, replace(setup, layers=()), description, source, watch)
+        return descriptions.describe_project(services, replace(setup, layers=()), description, tree, watch)
 
     return describe
 
@@ -325,7 +305,7 @@ def _add_layers(
     services: Services,
     setup: GuestSetup,
     profile: Profile,
-    tree: TreeOfCommit,
+    tree: TreeSource,
     steps: tuple[_Build, _Describe],
     *,
     refresh: bool = False,
@@ -364,7 +344,7 @@ def _add_layers(
 
 
 def _find_request(
-    services: Services, setup: GuestSetup, rule: LayerRule, tree: TreeOfCommit, describe: _Describe
+    services: Services, setup: GuestSetup, rule: LayerRule, tree: TreeSource, describe: _Describe
 ) -> tuple[LayerSource, LayerPlan | None]:
     """What a tree asks for; and the plan, if manifests had to be read.
 
@@ -406,7 +386,7 @@ def _mount(store: LayerStore, layer: Layer) -> GuestLayer:
     return GuestLayer(layer.key, mount, build_environment(layer.ecosystem, PATH))
 
 
-def _date_of(tree: TreeOfCommit) -> datetime:
+def _date_of(tree: TreeSource) -> datetime:
     return datetime.fromtimestamp(commit_time(tree.git, tree.commit), UTC)
 
 

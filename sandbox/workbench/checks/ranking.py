@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sandbox.lazy_dataclass import dataclass
 from sandbox.models import ExploredWay, TestOutcome, TestResult, Verdict
-
-BAD_OUTCOMES = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
+from sandbox.models.words import BAD_OUTCOMES
 
 UNKNOWN_TESTS = "not all of its tests are known"
 

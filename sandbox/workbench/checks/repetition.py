@@ -38,10 +38,11 @@ from sandbox.store.verdicts import began_after, was_short_of_resources
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed, is_verified
 from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.clean_rooms import VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.compared_sides import load_side
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import TreeSource
 
 RERUNS = 2
 MOST_RERUN = 50

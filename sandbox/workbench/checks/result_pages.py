@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.test_results import TestResult, TestResults
-from sandbox.models.words import TestOutcome
+from sandbox.models.words import BAD_OUTCOMES
 from sandbox.store import runs
 from sandbox.store.home import Home
 from sandbox.store.result_files import ResultFile, open_test_results, parse_result
 
 MOST_ON_A_PAGE = 1000
-_BAD = {TestOutcome.FAILED, TestOutcome.ERROR}
 
 
 def read_test_results(
@@ -62,7 +61,7 @@ def _read_page(found: ResultFile, failed_only: bool, cursor: int, limit: int) ->
         is_on_page = cursor <= total < cursor + limit
         if failed_only or is_on_page:
             result = parse_result(line)
-            if failed_only and result.outcome not in _BAD:
+            if failed_only and result.outcome not in BAD_OUTCOMES:
                 continue
             if is_on_page:
                 page.append(result)

@@ -12,10 +12,11 @@ from sandbox.workbench.checks.chains import split_into_chains
 from sandbox.workbench.checks.check_order import order_checks
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.guest_setup import GuestSetup, resolve_guest_setup
-from sandbox.workbench.checks.layers import TreeOfCommit, add_known_layers
+from sandbox.workbench.checks.layers import add_known_layers
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
 from sandbox.workbench.checks.verdict_ways import Bindings
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import TreeSource
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,14 @@ class TreeBindings:
         return tuple(binding.key for ways in self.chains for way in ways for binding in way.values())
 
 
-def bind_tree(services: Services, profile: Profile, source: TreeOfCommit) -> TreeBindings:
+def bind_tree(services: Services, profile: Profile, source: TreeSource) -> TreeBindings:
     """The bindings of all checks of a profile that has some. Raises: as `resolve_guest_setup`."""
     profile = add_git_facts(profile, source.git, source.commit)
     setups = _resolve_setups(services, profile, source)
     return TreeBindings(_bind(services, profile, setups, source, [check.id for check in profile.checks]), setups)
 
 
-def bind_launch(services: Services, profile: Profile, source: TreeOfCommit) -> Binding:
+def bind_launch(services: Services, profile: Profile, source: TreeSource) -> Binding:
     """What the verdict of a candidate is bound to. It is built from scratch: there is one way to run it.
 
     Raises: as `resolve_guest_setup`.
@@ -51,7 +52,7 @@ def bind_launch(services: Services, profile: Profile, source: TreeOfCommit) -> B
     return next(way[LAUNCH] for ways in chains for way in ways if LAUNCH in way)
 
 
-def _resolve_setups(services: Services, profile: Profile, source: TreeOfCommit) -> dict[str, GuestSetup]:
+def _resolve_setups(services: Services, profile: Profile, source: TreeSource) -> dict[str, GuestSetup]:
     return {
         part.project_name: add_known_layers(services, resolve_guest_setup(services, part), part, source)
         for part in profile.parts
@@ -62,7 +63,7 @@ def _bind(
     services: Services,
     profile: Profile,
     setups: Mapping[str, GuestSetup],
-    source: TreeOfCommit,
+    source: TreeSource,
     check_ids: Sequence[str],
 ) -> list[list[Bindings]]:
     chains = split_into_chains(order_checks(profile, check_ids, services.policies.container.container))

@@ -27,13 +27,13 @@ from sandbox.store.records import find_task
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import is_verified
 from sandbox.workbench.checks.check_order import order_checks
-from sandbox.workbench.checks.clean_rooms import TreeSource, VerifyRequest, run_in_rooms
+from sandbox.workbench.checks.clean_rooms import VerifyRequest, run_in_rooms
 from sandbox.workbench.checks.disagreement import explain_disagreements
 from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.check_overrides import apply_overrides
-from sandbox.workbench.repositories.commit_facts import load_facts, profile_with_settings
+from sandbox.workbench.repositories.commit_facts import TreeSource, load_facts, profile_with_settings
 from sandbox.workbench.repositories.commit_settings import add_only_folder, choose_named_folder, complete_settings
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.repositories.repository_settings import (

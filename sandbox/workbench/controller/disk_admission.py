@@ -17,7 +17,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -146,10 +146,6 @@ class DiskAdmission:
             raise
         finally:
             self._give_back(share)
-
-    def admit_image_build(self) -> AbstractContextManager[None]:
-        """For an image build. Its layers are the engine's; what it unpacks first is not large."""
-        return self.admit(Writer.IMAGE)
 
     @contextmanager
     def use_reserve(self) -> Iterator[None]:

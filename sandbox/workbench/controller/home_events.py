@@ -22,7 +22,7 @@ from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import TASK_ID_PATTERN, HomeEvent, HomeEventKind, JournalEntry
 from sandbox.store.growing_files import read_lines_from
 from sandbox.store.home import Home
-from sandbox.store.journal import HOME_JOURNAL, LOCK_TIMEOUT_S, parse_entry, read_entries_backward
+from sandbox.store.journal import ANCHOR, HOME_JOURNAL, LOCK_TIMEOUT_S, parse_entry, read_entries_backward
 
 POLL_S = 0.5
 _MOST_BYTES = 1024**2
@@ -31,7 +31,6 @@ _MOST_BYTES = 1024**2
 LISTED_BYTES = 2 * 1024**2
 """Of the lines of all events in one list, which may be kept for each of a hundred listeners."""
 
-_ANCHOR = "anchor"
 _ID = lazy_pattern(rf"({HOME_JOURNAL}|{TASK_ID_PATTERN.strip('^$')})/([0-9]{{1,15}})")
 _OVERLAP = timedelta(seconds=LOCK_TIMEOUT_S)
 """An entry may be written so long after the end of its operation."""
@@ -93,7 +92,7 @@ def list_recent(home: Home, limit: int) -> tuple[HomeEvent, ...]:
     newest = _NewestEvents(limit, lambda event: event.at)
     for name in names:
         for event, size in takewhile(lambda found: not newest.is_too_old(found[0]), _read_backward(home, name)):
-            if event.operation.operation != _ANCHOR:
+            if event.operation.operation != ANCHOR:
                 newest.add(event, size)
     return newest.list()
 
@@ -121,7 +120,7 @@ def list_after(home: Home, event_id: str, limit: int) -> tuple[HomeEvent, ...]:
         for event, size in takewhile(lambda found: not newest.is_too_old(found[0]), _read_backward(home, name)):
             if _find_seq(event) <= seq if name == journal else _ended_at(event) < since - _OVERLAP:
                 break
-            if event.operation.operation != _ANCHOR and (name == journal or _ended_at(event) >= since):
+            if event.operation.operation != ANCHOR and (name == journal or _ended_at(event) >= since):
                 newest.add(event, size)
     return newest.list()
 
@@ -211,4 +210,4 @@ def _read_backward(home: Home, name: str) -> Iterator[tuple[HomeEvent, int]]:
 
 def _make_events(name: str, entries: Iterable[JournalEntry | None]) -> Iterator[HomeEvent]:
     """Damaged lines, and the marks that tie journals together, are no events."""
-    return (make_event(name, entry) for entry in entries if entry is not None and entry.operation != _ANCHOR)
+    return (make_event(name, entry) for entry in entries if entry is not None and entry.operation != ANCHOR)

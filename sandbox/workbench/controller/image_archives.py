@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sandbox.images import export, imports
 from sandbox.models import ImageArchive
+from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.services import Services
 
 
@@ -14,7 +15,7 @@ def export_images(
     services: Services, path: Path, names: Sequence[str], progress: Callable[[str], None] | None
 ) -> ImageArchive:
     """Write an archive. Raises: as `sandbox.images.export`, `quota_exceeded`."""
-    with services.disk.admit_image_build():
+    with services.disk.admit(Writer.IMAGE):
         return export.export_images(services.image_build_context, path, names, progress or _ignore_line)
 
 
@@ -22,7 +23,7 @@ def import_images(
     services: Services, path: Path, progress: Callable[[str], None] | None, *, expected: str | None, replace: bool
 ) -> ImageArchive:
     """Import an archive. Raises: as `sandbox.images.imports`, `quota_exceeded`."""
-    with services.disk.admit_image_build():
+    with services.disk.admit(Writer.IMAGE):
         return imports.import_images(
             services.image_build_context, path, progress or _ignore_line, expected=expected, replace=replace
         )

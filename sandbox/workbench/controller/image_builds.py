@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from sandbox.images import ImageBuildContext
+from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.guest_memory import find_guest_group
 from sandbox.workbench.controller.services import Services
 
@@ -18,5 +19,5 @@ from sandbox.workbench.controller.services import Services
 @contextmanager
 def open_build(services: Services) -> Iterator[ImageBuildContext]:
     """What the functions of `sandbox.images` need to build. Raises: `quota_exceeded`; as `find_guest_group`."""
-    with services.disk.admit_image_build():
+    with services.disk.admit(Writer.IMAGE):
         yield replace(services.image_build_context, cgroup_parent=find_guest_group(services).parent)

@@ -20,16 +20,16 @@ from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import TASK_ID_PATTERN, JournalEntry
 from sandbox.store import journal
 from sandbox.store.home import Home
+from sandbox.store.journal import ANCHOR
 from sandbox.store.journal_chain import ChainHead, sha256
 from sandbox.store.journal_head import save_head
 
 if TYPE_CHECKING:
     from sandbox.workbench.controller.services import Surface
 
-OPERATION = "anchor"
 REMOVAL = "journal-remove"
 _TASK_ID = lazy_pattern(TASK_ID_PATTERN)
-_MARKS = tuple(f'"operation":"{name}"'.encode() for name in (OPERATION, REMOVAL))
+_MARKS = tuple(f'"operation":"{name}"'.encode() for name in (ANCHOR, REMOVAL))
 _SEQ = lazy_pattern(r"[0-9]{1,15}")
 
 
@@ -39,7 +39,7 @@ def append_anchor(home: Home, surface: Surface, name: str, head: ChainHead) -> N
         if name == journal.HOME_JOURNAL:
             save_head(home, head)
         else:
-            journal.append_entry(home, journal.HOME_JOURNAL, _build_entry(surface, OPERATION, name, head), synced=False)
+            journal.append_entry(home, journal.HOME_JOURNAL, _build_entry(surface, ANCHOR, name, head), synced=False)
 
 
 def append_removal(home: Home, surface: Surface, name: str, head: ChainHead) -> None:
@@ -67,7 +67,7 @@ def parse_anchor(line: bytes) -> Anchor | None:
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     operation = document.get("operation")
-    if operation not in {OPERATION, REMOVAL} or not _TASK_ID.fullmatch(name) or not _SEQ.fullmatch(seq):
+    if operation not in {ANCHOR, REMOVAL} or not _TASK_ID.fullmatch(name) or not _SEQ.fullmatch(seq):
         return None
     return Anchor(name, ChainHead(int(seq), digest), operation == REMOVAL)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from sandbox.egress.client_settings import Ecosystem
 from sandbox.egress.destinations import AllowedHost
 from sandbox.egress.reachability import ask_registries
 from sandbox.egress.registries import find_registries
@@ -15,6 +14,7 @@ from sandbox.models import Probe, ProbeLevel
 from sandbox.workbench.controller.services import Services
 
 if TYPE_CHECKING:
+    from sandbox.models.layers import LayerEcosystem
     from sandbox.profiles import Profile
 
 Ask = Callable[[Sequence[AllowedHost], str], Mapping[str, str]]
@@ -40,11 +40,11 @@ def probe_registries(services: Services, ask: Ask = ask_registries) -> tuple[Pro
         return tuple(pool.map(lambda name: _probe(services, name, ask), ecosystems))
 
 
-def _list_ecosystems(profiles: Iterable[Profile]) -> list[Ecosystem]:
+def _list_ecosystems(profiles: Iterable[Profile]) -> list[LayerEcosystem]:
     return sorted({rule.ecosystem for profile in profiles for rule in profile.layers})
 
 
-def _probe(services: Services, ecosystem: Ecosystem, ask: Ask) -> Probe:
+def _probe(services: Services, ecosystem: LayerEcosystem, ask: Ask) -> Probe:
     name = f"registry: {ecosystem}"
     try:
         found = find_registries(ecosystem, services.settings.registries, services.environ)

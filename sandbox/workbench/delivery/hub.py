@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.git import new_commits, objects
+from sandbox.git import new_commits, objects, refs
 from sandbox.git.process import Git
 from sandbox.git.push.hub_refs import (
     HubList,
@@ -189,7 +189,7 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
             started = start_task(services, git, task, base_tree, origin)
             _write_done(services.home, task_id, read.done)
         finally:
-            git.attempt("update-ref", "-d", local)
+            refs.drop_ref(git, local)
     return started
 
 
@@ -210,7 +210,7 @@ def _take_end(services: Services, git: Git, hub_url: str, task_id: str, epoch: i
         commit = hub_states.require_state_commit(git, local, task_id)
         done, task = hub_states.read_end(git, commit, task_id)
     finally:
-        git.attempt("update-ref", "-d", local)
+        refs.drop_ref(git, local)
     if services.home.task(task_id).exists():
         _give_up_former(services, task_id)
     _write_sent(services.home, task_id, epoch, commit)
@@ -318,7 +318,7 @@ def _give_up_former(services: Services, task_id: str) -> None:
     with _busy_on_error(task_id):
         former = close_task(services, task_id, delete=True, discard=True)
     git = services.repositories.open(former.repo_id)[1]
-    git.attempt("update-ref", "-d", f"refs/heads/{former.branch}")
+    refs.drop_ref(git, f"refs/heads/{former.branch}")
     services.home.task(task_id).unlink()
     _forget_sent(services.home, task_id)
 

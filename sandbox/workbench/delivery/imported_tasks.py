@@ -60,7 +60,7 @@ def import_task(services: Services, hub_url: str, url: str, task_id: str, commit
         write_json(mark, {"schema_version": 1, "repo_id": repository.id})
         return start_task(services, git, _draft(services, recorded), base_tree, None)
     finally:
-        git.attempt("update-ref", "-d", local)
+        refs.drop_ref(git, local)
 
 
 def _fetch_state(git: Git, access: RemoteAccess, task_id: str, local: str) -> str:

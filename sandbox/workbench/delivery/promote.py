@@ -29,11 +29,11 @@ from sandbox.store.release_folder import (
 from sandbox.store.verdicts import find_last_run
 from sandbox.text import format_utc
 from sandbox.workbench.checks.launch_candidate import CandidateSource, find_source
-from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.checks.tree_bindings import bind_launch
 from sandbox.workbench.controller import release_watch
 from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from sandbox.workbench.tasks.approved_state import ASK_AGAIN, describe_owner, join_state, require_approved_state
 from sandbox.workbench.tasks.status import count_uncommitted
 
@@ -98,8 +98,7 @@ def _list_artifacts(artifacts: tuple[str, ...]) -> str:
 
 
 def _find_passed(services: Services, source: CandidateSource) -> tuple[Path, ReleaseManifest]:
-    binding = bind_launch(services, source.profile, TreeOfCommit(source.git, source.tree, source.commit,
-                                                                    source.repo_id))  # fmt: skip
+    binding = bind_launch(services, source.profile, TreeSource(source.repo_id, source.git, source.tree, source.commit))
     run = find_last_run(services.home, binding)
     if run is None or run.verdict is not Verdict.PASSED:
         raise SandboxError(

@@ -18,7 +18,7 @@ from sandbox.git.log import read_messages
 from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushRejected
 from sandbox.git.push.send import push as push_commit
-from sandbox.git.refs import move_ref, resolve_ref
+from sandbox.git.refs import delete_ref, move_ref, resolve_ref
 from sandbox.git.transport import RemoteAccess, find_remote_branch
 from sandbox.models import Delivery, PushResult, Repository, Task, TaskStatus
 from sandbox.remotes import Remote
@@ -168,7 +168,7 @@ def _find_last_pushed(remotes: RemoteConnector, remote: Remote, git: Git, task: 
         return before
     if remotes.run_with_access(remote, lambda access: find_remote_branch(git, access, task.branch)) != sent:
         return before
-    move_ref(git, refs.pushed, sent, before or _absent(sent))
+    move_ref(git, refs.pushed, sent, before)
     return sent
 
 
@@ -239,18 +239,13 @@ class _PushRefs:
         return cls(*(f"refs/sandbox/{task.id}/{word}" for word in ("pushing", "pushed")))
 
 
-def _absent(oid: str) -> str:
-    """The old value of a new ref."""
-    return "0" * len(oid)
-
-
 def _send(git: Git, access: RemoteAccess, task: Task, before: str | None) -> str | None:
     """Push; return the web page for a pull request that the server names. `before`: what the branch must be at."""
-    refs, absent = _PushRefs.of(task), _absent(task.head_commit)
-    move_ref(git, refs.pushing, task.head_commit, resolve_ref(git, refs.pushing) or absent)
+    refs = _PushRefs.of(task)
+    move_ref(git, refs.pushing, task.head_commit, resolve_ref(git, refs.pushing))
     page = push_commit(git, access, task.head_commit, task.branch, before)
-    move_ref(git, refs.pushed, task.head_commit, before or absent)
-    git.run("update-ref", "--no-deref", "-d", refs.pushing, task.head_commit)
+    move_ref(git, refs.pushed, task.head_commit, before)
+    delete_ref(git, refs.pushing, task.head_commit)
     return page
 
 

@@ -80,6 +80,19 @@ AFTER_A_KILL: tuple[Finder, ...] = (
 
 _OF_ENGINE = frozenset({find_dead_guests, find_quarantined, find_guest_marks})
 
+_PAST_LIMITS: tuple[Finder, ...] = (
+    find_old_tasks,
+    find_old_runs,
+    find_large_logs,
+    find_old_verdicts,
+    find_old_artifacts,
+    find_old_caches,
+    find_large_journals,
+    find_old_journals,
+    find_unpacked_clones,
+    find_over_budget,
+)
+
 ALL: tuple[Finder, ...] = (
     find_quarantined,
     find_dead_guests,
@@ -110,16 +123,7 @@ ALL: tuple[Finder, ...] = (
     find_creation_marks,
     find_unused_users,
     record_moved_users,
-    find_old_tasks,
-    find_old_runs,
-    find_large_logs,
-    find_old_verdicts,
-    find_old_artifacts,
-    find_old_caches,
-    find_large_journals,
-    find_old_journals,
-    find_unpacked_clones,
-    find_over_budget,
+    *_PAST_LIMITS,
     find_unconfirmed_releases,
     find_locks,
     find_controllers,
@@ -132,16 +136,7 @@ FINISHED: tuple[Finder, ...] = (
     find_half_clones,
     find_clones_set_aside,
     find_half_removals,
-    find_old_tasks,
-    find_old_runs,
-    find_large_logs,
-    find_old_verdicts,
-    find_old_artifacts,
-    find_old_caches,
-    find_large_journals,
-    find_old_journals,
-    find_unpacked_clones,
-    find_over_budget,
+    *_PAST_LIMITS,
 )
 """Those of `ALL` that free space of finished work, in their order."""
 

@@ -161,7 +161,7 @@ def _is_over(home: Home, task_id: str) -> bool:
 
 def _forget(git: Git, name: str, oid: str) -> str:
     request_repack(git.git_dir)
-    git.run("update-ref", "--no-deref", "-d", name, oid)
+    refs.delete_ref(git, name, oid)
     return f"it was commit {oid}; `gc` frees its space a day later"
 
 
@@ -182,7 +182,7 @@ def _drop(home: Home, policies: Policies, git: Git, owner: tuple[str, str], bran
     elsewhere = ("--not", "--remotes", "--tags", f"--exclude={name.removeprefix('refs/heads/')}", "--branches")
     if git.run("rev-list", "--max-count=1", oid, *elsewhere).strip():
         raise _branch_kept("its commits are on no other ref")
-    git.run("update-ref", "--no-deref", "-d", name, oid)
+    refs.delete_ref(git, name, oid)
     return ""
 
 

@@ -14,15 +14,13 @@ from sandbox.store.failed_fetches import RECENT_S
 from sandbox.store.layers import LAYERS_LOCK, LayerStore
 from sandbox.store.records import list_tasks
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, list_folder
-from sandbox.workbench.reconciling.retention import age_s, size_of, unlink_all
-
-_DAY_S = 86_400
+from sandbox.workbench.reconciling.retention import DAY_S, age_s, size_of, unlink_all
 
 
 def find_old_caches(reconciler: Reconciler) -> Iterator[Finding]:
     """Those written before `workspaces.keep_unused_days`, but facts of an open task's commits."""
     services = reconciler.services
-    home, oldest_s = services.home, services.settings.workspaces.keep_unused_days * _DAY_S
+    home, oldest_s = services.home, services.settings.workspaces.keep_unused_days * DAY_S
     open_tasks = [task for task in list_tasks(home) if task.status is not TaskStatus.CLOSED]
     in_use = {commit for task in open_tasks for commit in (task.base_commit, task.head_commit)}
     for folder in list_folder(home.pristines("any").parent):

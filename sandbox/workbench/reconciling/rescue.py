@@ -131,5 +131,5 @@ def _commit_changes(git: Git, task_and_head: tuple[str, str], changes: Changes) 
     now = datetime.now(UTC)
     message = f"What was in the worktree of {task_id}, which had no usable record\n"
     commit = new_commits.commit_tree(git, tree, head, message, SANDBOX_IDENTITY.as_environment(now))
-    refs.move_ref(git, ref, commit, "0" * len(commit))
+    refs.move_ref(git, ref, commit, None)
     return RescueResult(ref, is_new=True)

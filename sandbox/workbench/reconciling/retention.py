@@ -34,7 +34,7 @@ from sandbox.workbench.tasks.only_copies import OnlyCopy, find_only_copies
 from sandbox.workbench.tasks.task_refs import delete_refs, list_refs
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
-_DAY_S = 86_400
+DAY_S = 86_400
 _BESIDE_RUNS = {
     ".stdout", ".stderr", result_files.SUFFIX, usage_files.SUFFIX, bindings.SUFFIX, artifact_store.SUFFIX,
 }  # fmt: skip
@@ -152,7 +152,7 @@ def find_old_journals(reconciler: Reconciler) -> Iterator[Finding]:
     names = [
         path.stem
         for path in (find_matching(home.journal("any").parent, "task-*.jsonl") if days else ())
-        if age_s(path) > days * _DAY_S and not home.task(path.stem).exists()
+        if age_s(path) > days * DAY_S and not home.task(path.stem).exists()
     ]
     of_home, *states = verify_journals(home, names).journals if names else (None,)
     for state in states:

@@ -31,7 +31,6 @@ from sandbox.workbench.repositories.stored_facts import read_stored_facts
 from sandbox.workbench.repositories.suggested import add_trusted_suggestions
 from sandbox.workspaces.base_facts import BaseFacts, gather_facts
 from sandbox.workspaces.build_files import find_first_fits, find_folder_markers
-from sandbox.workspaces.ignore import exact_rule
 from sandbox.workspaces.layout import BaseTree
 
 _log = logging.getLogger(__name__)
@@ -51,21 +50,27 @@ class CommitListing:
         return list_tree(self.git, self.tree)
 
 
+@dataclass(frozen=True)
+class TreeSource:
+    """The tree to check, a commit that has it, and the repository with their objects.
+
+    `commit`: its date bounds the versions of packages that are chosen. `similar_tree`: if a pristine checkout of it
+    exists, a clean room is an overlay over it; '': of the tree itself.
+    """
+
+    repo_id: str
+    git: Git
+    tree: str
+    commit: str
+    similar_tree: str = ""
+
+
 def load_base(home: Home, policies: Policies, repo_id: str, git: Git, commit: str) -> BaseTree:
     """A base commit as its worktrees need it."""
     chosen = read_settings(home, policies, repo_id)
     facts = load_facts(home, policies, repo_id, git, commit, chosen.folders)
-    return base_from_facts(policies, facts, complete_settings(home, policies, repo_id, facts, chosen))
-
-
-def base_from_facts(
-    policies: Policies, facts: BaseFacts, chosen: ChosenSettings, without: Sequence[str] = ()
-) -> BaseTree:
-    """As `load_base`, from facts that were read before. `chosen`: as in force at this commit. `without`: paths to
-    ignore in addition to the profile's build output.
-    """
-    artifacts = choose_artifacts(policies, facts, chosen)
-    rules = facts.rules((*artifacts, *map(exact_rule, without)))
+    chosen = complete_settings(home, policies, repo_id, facts, chosen)
+    rules = facts.rules(choose_artifacts(policies, facts, chosen))
     return BaseTree(facts, rules, has_submodules=bool(chosen.submodules))
 
 

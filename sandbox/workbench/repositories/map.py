@@ -29,7 +29,6 @@ from sandbox.context.map import (
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.git.blobs import read_blobs
-from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.entries import GITLINK, SYMLINK, TreeEntry
 from sandbox.git.objects import list_tree, tree_of
 from sandbox.git.process import Git
@@ -38,7 +37,6 @@ from sandbox.images import resolve_image
 from sandbox.models import RepoMap
 from sandbox.models.definitions import DefinitionRule
 from sandbox.policy.paths import show_path
-from sandbox.store.home import Home
 from sandbox.store.mapped_tree import (
     MappedTree,
     Symbol,
@@ -47,7 +45,6 @@ from sandbox.store.mapped_tree import (
     load_mapped_tree,
     save_mapped_tree,
 )
-from sandbox.store.records import find_task
 from sandbox.store.symbol_index import (
     MAX_KEPT,
     RankedSymbols,
@@ -61,7 +58,6 @@ from sandbox.workbench.controller.disk_admission import Writer
 from sandbox.workbench.controller.disk_demands import demand_of_checkout
 from sandbox.workbench.controller.guest_accounts import lease_account
 from sandbox.workbench.controller.guest_memory import find_guest_group
-from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.runtimes import choose_runtime
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
@@ -111,15 +107,15 @@ def map_symbols(services: Services, owner_id: str, token_budget: int, globs: Seq
     if not 1 <= token_budget <= MAX_TOKENS:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"A token budget must be from 1 to {MAX_TOKENS}")
     ensure_recovered(services)
-    repo_id, base, commit = _find_commits(services.home, services.repositories, owner_id)
-    _, git = services.repositories.open(repo_id)
+    owner = services.repositories.find_owner_commit(owner_id, allow_closed=True)
+    repo_id, git = owner.repository.id, owner.git
     request = _MapRequest(
         repo_id=repo_id,
         git=git,
-        tree=tree_of(git, commit),
-        attributes=_read_attributes(git, base),
+        tree=tree_of(git, owner.commit),
+        attributes=_read_attributes(git, owner.base_commit),
         globs=globs,
-        definitions=_find_definitions(services, repo_id, git, base),
+        definitions=_find_definitions(services, repo_id, git, owner.base_commit),
     )
     found = load_map(services.home, repo_id, request.key)
     return build_map(found or _rank(services, request), token_budget)
@@ -382,16 +378,6 @@ def _read_attributes(git: Git, commit: str) -> str:
     if entry is None or entry.mode == SYMLINK or not 0 < (entry.size or 0) <= vendored.ATTRIBUTES_BYTES:
         return ""
     return next(iter(read_blobs(git, [entry.oid]))).decode("utf-8", errors="replace")
-
-
-def _find_commits(home: Home, repositories: RegisteredRepositories, owner_id: str) -> tuple[str, str, str]:
-    """The repository, its base commit and the commit to map."""
-    if owner_id.startswith("task-"):
-        task = find_task(home, owner_id, allow_closed=True)
-        return task.repo_id, task.base_commit, task.head_commit
-    repository, git = repositories.open(owner_id)
-    commit = resolve_commit(git, "HEAD", repository.default_branch)
-    return repository.id, commit, commit
 
 
 def _digest(parts: Sequence[str]) -> str:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from sandbox.context.advice import SeenFacts, asks_git_for_version, find_advice, reads_no_variable
 from sandbox.files.tree import sha256_of
-from sandbox.git.cache_clones import resolve_commit
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Remark
 from sandbox.profiles import GENERIC, SUGGESTIONS, Profile
 from sandbox.profiles.profile_matches import find_near_profiles
-from sandbox.store.records import find_repository, find_task
+from sandbox.store.records import find_repository
 from sandbox.store.trust import is_trusted
 from sandbox.workbench.controller.profile_images import is_image_overridden
 from sandbox.workbench.controller.services import Services
@@ -82,14 +81,9 @@ def _find_syntax_errors(facts: BaseFacts) -> dict[str, str]:
 
 def advise_owner(services: Services, owner_id: str) -> tuple[Remark, ...]:
     """Remarks on the base of a task, or on the default branch of a repository. Raises: `not_found`."""
-    if owner_id.startswith("task-"):
-        task = find_task(services.home, owner_id, allow_closed=True)
-        repo_id, commit, name = task.repo_id, task.base_commit, task.profile
-        _, git = services.repositories.open(repo_id)
-    else:
-        repository, git = services.repositories.open(owner_id)
-        repo_id, commit, name = owner_id, resolve_commit(git, "HEAD", repository.default_branch), None
-    facts = load_facts(services.home, services.policies, repo_id, git, commit)
+    found = services.repositories.find_owner_commit(owner_id, allow_closed=True)
+    repo_id, name = found.repository.id, found.task.profile if found.task else None
+    facts = load_facts(services.home, services.policies, repo_id, found.git, found.base_commit)
     return advise(services, repo_id, facts, profile_from_facts(services, repo_id, facts, name))
 
 

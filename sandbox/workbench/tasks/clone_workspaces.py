@@ -201,7 +201,7 @@ class CloneHistory:
             if refs.resolve_ref(git, _SNAPSHOTS + tree) is None:
                 identity = SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
                 commit = new_commits.commit_tree(git, tree, head, "snapshot\n", identity)
-                refs.move_ref(git, _SNAPSHOTS + tree, commit, "0" * len(commit))
+                refs.move_ref(git, _SNAPSHOTS + tree, commit, None)
         return tree
 
     def restore(self, snapshot: str) -> None:
@@ -353,7 +353,7 @@ class CloneWorkspaces:
     def _fill(self, folders: CloneFolders, source: Git, branch: str, commit: str) -> None:
         with self._services.disk.admit_transfer(self._services.settings.remotes.max_fetch_bytes) as most:
             git = copy_repository(source, folders.repository, len(commit), most)
-        refs.move_ref(git, f"refs/heads/{branch}", commit, "0" * len(commit))
+        refs.move_ref(git, f"refs/heads/{branch}", commit, None)
         tree = objects.tree_of(git, commit)
         with self._services.disk.admit(Writer.CHECKOUT, demand_of_checkout(objects.list_tree(git, tree))):
             PlainLayout().create(git, tree, folders.locate_worktree())

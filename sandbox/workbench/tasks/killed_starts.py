@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from sandbox.git import refs
 from sandbox.git.process import Git
 from sandbox.models import Task, WorkspaceKind
 from sandbox.store.records import list_tasks
@@ -24,5 +25,5 @@ def remove_killed_start(services: Services, git: Git, task: Task) -> None:
     if task.workspace_kind is WorkspaceKind.TREE:
         tree_tasks.forget_working_tree(git, task)
     if all(other.branch != task.branch for other in list_tasks(services.home) if other.repo_id == task.repo_id):
-        git.attempt("update-ref", "-d", f"refs/heads/{task.branch}")  # else its name was chosen to be that of another
+        refs.drop_ref(git, f"refs/heads/{task.branch}")  # else its name was chosen to be that of another
     mark.unlink()

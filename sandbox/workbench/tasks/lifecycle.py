@@ -269,11 +269,11 @@ def _new_branch(git: Git, task: Task) -> Iterator[None]:
     """Make the branch of a task; delete it if the block fails. Raises: as `move_ref`, also for one that is there."""
     branch = f"refs/heads/{task.branch}"
     with store_objects(git):  # the commit may be one that no ref leads to
-        refs.move_ref(git, branch, task.head_commit, "0" * len(task.head_commit))
+        refs.move_ref(git, branch, task.head_commit, None)
     try:
         yield
     except BaseException:
-        git.attempt("update-ref", "-d", branch, task.head_commit)  # the clone may have been removed
+        refs.drop_ref(git, branch, task.head_commit)  # the clone may have been removed
         raise
 
 

@@ -128,7 +128,7 @@ def _describe(task: Task, label: str, now: datetime) -> tuple[str, dict[str, str
 
 def _store_ref(git: Git, task: Task, stored: StoredCommit, label: str, now: datetime) -> Snapshot:
     snapshot_id = f"snap-{int(now.timestamp() * 1e6):013x}-{secrets.token_hex(3)}"
-    refs.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", stored.commit, "0" * len(stored.commit))
+    refs.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", stored.commit, None)
     return Snapshot(id=snapshot_id, tree=stored.tree, commit=stored.commit, created_at=now, label=label)
 
 

@@ -101,7 +101,7 @@ def undo_rename(git: Git, spare: Task) -> None:
     """
     for name in list_branch_refs(git, spare.id):
         if name != f"refs/heads/{spare.branch}":
-            git.run("update-ref", "--no-deref", "-d", name, spare.head_commit)
+            refs.delete_ref(git, name, spare.head_commit)
 
 
 def _rename(services: Services, git: Git, spare: Task, wanted: WantedTask) -> Task:

@@ -46,18 +46,18 @@ def keep_working_tree(services: Services, git: Git, task: Task, tree: str) -> No
     before = refs.resolve_ref(git, _ref(task))
     if tree == objects.tree_of(git, task.head_commit):
         if before is not None:
-            git.run("update-ref", "--no-deref", "-d", _ref(task), before)
+            refs.delete_ref(git, _ref(task), before)
         return
     identity = commit_identity.SANDBOX_IDENTITY.as_environment(datetime.now(UTC))
     with services.disk.admit(Writer.EDIT, RECORD_DEMAND), store_objects(git):
         commit = new_commits.commit_tree(git, tree, task.head_commit, "Working state\n", identity)
-        refs.move_ref(git, _ref(task), commit, before or "0" * len(commit))
+        refs.move_ref(git, _ref(task), commit, before)
 
 
 def forget_working_tree(git: Git, task: Task) -> None:
     """Drop the working state, for the last commit or a worktree."""
     if (before := refs.resolve_ref(git, _ref(task))) is not None:
-        git.run("update-ref", "--no-deref", "-d", _ref(task), before)
+        refs.delete_ref(git, _ref(task), before)
 
 
 def open_working_tree(services: Services, task: Task) -> TreeValue:

@@ -208,7 +208,7 @@ class _Refs:
                 del self.services.tree_states[self.workspace_id]
 
     def _drop_working(self, oid: str) -> None:
-        self.git.run("update-ref", "--no-deref", "-d", f"{self.place}working", oid)
+        refs.delete_ref(self.git, f"{self.place}working", oid)
 
     def release(self) -> None:
         """Delete the refs; the last commit gets a ref of its own."""

@@ -32,8 +32,8 @@ from sandbox.store.release_folder import open_releases, staged_release
 from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.approvals import chosen_profile, question, requests
 from sandbox.workbench.checks import gate, task_checks
-from sandbox.workbench.checks.layers import TreeOfCommit
 from sandbox.workbench.delivery import promote
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from sandbox.workbench.tasks.approved_state import Facts, add_choice, describe_record, join_state
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
@@ -318,7 +318,7 @@ def test_n10_packages_are_shown_of_the_commit_that_is_approved(bench: Bench, mon
         bench.workbench.commit(bench.task.id, "meanwhile")
         return facts
 
-    def note(_services: object, _part: object, tree: TreeOfCommit) -> tuple[()]:
+    def note(_services: object, _part: object, tree: TreeSource) -> tuple[()]:
         read.append(tree.commit)
         return ()
 

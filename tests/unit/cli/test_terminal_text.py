@@ -13,7 +13,7 @@ from typing import TextIO
 import click
 import pytest
 
-from sandbox.cli import app, history, pr, usage, verdicts
+from sandbox.cli import app, check_runs, pr, usage, verdicts
 from sandbox.cli.ci import detect_ci
 from sandbox.cli.invocation import Invocation, show_table
 from sandbox.cli.streams import GuardedStream, _text_stream, drawing
@@ -62,12 +62,12 @@ SHOWN: dict[str, Callable[[], object]] = {
     "brief": lambda: report(brief=EVIL),
     "details": lambda: report(details=EVIL),
     "hint": lambda: report(hint=EVIL),
-    "log": lambda: history._show(make_log(EVIL), "", raw=False),
-    "bytes that were not asked for": lambda: history._show(
+    "log": lambda: check_runs._show(make_log(EVIL), "", raw=False),
+    "bytes that were not asked for": lambda: check_runs._show(
         make_log(base64.b64encode(EVIL.encode()).decode(), "base64"), "", raw=False
     ),
-    "lines": lambda: history._show_lines(make_lines(content=EVIL), ""),
-    "matches": lambda: history._show_lines(make_lines(matches=(LogMatch(line=1, text=EVIL, cut=True),)), ""),
+    "lines": lambda: check_runs._show_lines(make_lines(content=EVIL), ""),
+    "matches": lambda: check_runs._show_lines(make_lines(matches=(LogMatch(line=1, text=EVIL, cut=True),)), ""),
     "pull request": lambda: pr._show(make_request()),
     "table": lambda: show_table(["A", "B"], [[EVIL, EVIL]]),
     "rows of a view that is drawn": lambda: print_table(["A", "STATE"], [[EVIL, EVIL]]),
@@ -89,7 +89,7 @@ def test_s194_no_field_has_a_terminal_sequence(
 
 
 def test_s194_bytes_that_were_asked_for_are_exact(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    history._show(make_log(base64.b64encode(EVIL.encode()).decode(), "base64"), "", raw=True)
+    check_runs._show(make_log(base64.b64encode(EVIL.encode()).decode(), "base64"), "", raw=True)
     assert capfdbinary.readouterr().out == EVIL.encode()
 
 

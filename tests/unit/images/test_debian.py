@@ -82,7 +82,7 @@ def test_a_bootstrap_says_what_it_does_and_how_much_it_has_fetched(engine: Memor
 def test_a_bootstrap_that_fails_leaves_its_words_to_the_error(
     engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(debian, "_PASSED_ON", ("FAILS",))
+    monkeypatch.setattr(debian, "PROXIES", ("FAILS",))
     lines: list[str] = []
     with refused(ErrorCode.INTERNAL) as raised:
         debian.ensure_base(engine, ImageSettings(), {"FAILS": "1"}, lines.append)

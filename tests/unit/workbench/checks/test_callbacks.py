@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sandbox.workbench.checks.callbacks import hold_errors, report_step
+from sandbox.checks.cancellation import Cancellation
+from sandbox.models import Check, CheckRun
+from sandbox.workbench.checks.callbacks import Watch, hold_errors, report_step, share_watch
 
 
 def test_a_long_step_is_reported_again_and_not_after_its_end() -> None:
@@ -79,3 +83,31 @@ def test_a_listener_with_a_closed_stream_ends_no_request(error: Exception, caplo
         follow("stdout", b"1")
         follow("stdout", b"2")
     assert (heard, caplog.text) == ([b"1"], "")
+
+
+def test_a_shared_watch_is_cancelled_by_its_token_or_by_the_request() -> None:
+    request = Cancellation()
+    with share_watch(Watch(cancelled=request.is_set)) as (shared, cancellation):
+        assert not shared.cancelled()
+        cancellation.set()
+        assert shared.cancelled()
+        assert not request.is_set()
+    with share_watch(Watch(cancelled=request.is_set)) as (shared, _):
+        assert not shared.cancelled()
+        request.set()
+        assert shared.cancelled()
+
+
+def test_threads_of_a_shared_watch_announce_one_at_a_time() -> None:
+    inside, most = list[str](), list[int]()
+
+    def announce(check: Check, _run: CheckRun | None) -> None:
+        inside.append(check.id)
+        time.sleep(0.01)
+        most.append(len(inside))
+        inside.remove(check.id)
+
+    with share_watch(Watch(announce=announce)) as (shared, _), ThreadPoolExecutor(4) as pool:
+        for number in range(8):
+            pool.submit(shared.announce, Check(id=f"c{number}", label="c", argv=("true",)), None)
+    assert most == [1] * 8

@@ -12,12 +12,13 @@ from sandbox.git.process import Git
 from sandbox.models import Actor
 from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.checks.guest_setup import GuestSetup
-from sandbox.workbench.checks.layers import TreeOfCommit, _find_request, add_layers
+from sandbox.workbench.checks.layers import _find_request, add_layers
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from sandbox.workbench.repositories.repository_settings import AddedFiles
 from tests.unit.conftest import Upstream, refused
 
 SETUP = GuestSetup("sha256:" + "0" * 64, "runc")
-TREE: Any = TreeOfCommit(None, "0" * 40, "0" * 40, "local-1")  # type: ignore[arg-type]  # nothing of it is read
+TREE: Any = TreeSource("local-1", None, "0" * 40, "0" * 40)  # type: ignore[arg-type]  # nothing of it is read
 LOGIN = {"PIP_INDEX_URL": "https://me:hunter2@registry.test/simple"}
 
 
@@ -49,7 +50,7 @@ def test_s206_what_a_project_says_in_a_room_is_kept_for_rooms_with_the_same_file
         "setup.py", b"from setuptools import setup\nsetup(install_requires=open('lib/needs').read().split())\n"
     )
     commit = upstream.commit()
-    tree = TreeOfCommit(Git(upstream.git_dir), upstream.oid(f"{commit}^{{tree}}"), commit, "local-1")
+    tree = TreeSource("local-1", Git(upstream.git_dir), upstream.oid(f"{commit}^{{tree}}"), commit)
     urls = ("https://h/a/b", "https://h/a/c")
     choices = (AddedFiles(), AddedFiles(urls), AddedFiles(urls, submodules_with_lfs=urls[:1]), AddedFiles(lfs=True))
     asked = list[AddedFiles]()

@@ -22,13 +22,14 @@ from sandbox.workbench import Watch, Workbench
 from sandbox.workbench.checks import layer_builds, layers
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layer_attempts import OTHER_HASH
-from sandbox.workbench.checks.layers import TreeOfCommit, add_layers
+from sandbox.workbench.checks.layers import add_layers
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.unused_layers import choose_unused
+from sandbox.workbench.repositories.commit_facts import TreeSource
 from tests.unit.conftest import refused
 
 SETUP = GuestSetup("sha256:" + "0" * 64, "runc")
-TREE: Any = TreeOfCommit(None, "0" * 40, "0" * 40, "local-1")  # type: ignore[arg-type]  # nothing of it is read
+TREE: Any = TreeSource("local-1", None, "0" * 40, "0" * 40)  # type: ignore[arg-type]  # nothing of it is read
 KEY = "a" * 64
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,8 +19,7 @@ from sandbox.models import Check, StoppedCheck, StopResult, Verdict
 from sandbox.store.home import Home
 from sandbox.store.stop_requests import open_requests, register_request
 from sandbox.workbench import Watch
-from sandbox.workbench.checks.differential import _label as name_side
-from sandbox.workbench.checks.explore import _name_checks as name_way
+from sandbox.workbench.checks.callbacks import label_checks
 from sandbox.workbench.checks.stop import stop_build, stop_checks, stoppable
 from tests.unit.agent.test_run_results import run_of
 from tests.unit.conftest import Upstream, refused
@@ -191,10 +190,7 @@ def begin(heard: Watch, check: Check) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", [name_way, name_side], ids=["explore", "verify --against"])
-def test_a_check_that_is_announced_with_a_label_is_stopped_and_listed_by_its_id(
-    desk: Desk, label: Callable[[Watch, str], Watch]
-) -> None:
+def test_a_check_that_is_announced_with_a_label_is_stopped_and_listed_by_its_id(desk: Desk) -> None:
     """Two sides run the same check: one had passed, the other is killed."""
     services, checks = desk.workbench._services, [Check(id="slow", label="slow", argv=("true",))]
     at_work, over, announced = threading.Event(), threading.Event(), list[str]()
@@ -203,13 +199,13 @@ def test_a_check_that_is_announced_with_a_label_is_stopped_and_listed_by_its_id(
         watch = Watch(announce=lambda check, _run: announced.append(check.id))
         with stoppable(services.home, desk.task.id, watch) as heard:
             for name in ("base", "b"):
-                begin(label(heard, name), checks[0])
-            label(heard, "base").announce(checks[0], run_of(Verdict.PASSED, check_id="slow"))
-            label(heard, "c").announce(checks[0], run_of(Verdict.PASSED, check_id="slow", cached=True))
+                begin(label_checks(heard, f"{name}: "), checks[0])
+            label_checks(heard, "base: ").announce(checks[0], run_of(Verdict.PASSED, check_id="slow"))
+            label_checks(heard, "c: ").announce(checks[0], run_of(Verdict.PASSED, check_id="slow", cached=True))
             at_work.set()
             while not heard.cancelled() and not over.is_set():
                 time.sleep(0.005)
-            label(heard, "b").announce(checks[0], run_of(Verdict.KILLED, check_id="slow"))
+            label_checks(heard, "b: ").announce(checks[0], run_of(Verdict.KILLED, check_id="slow"))
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -32,3 +32,25 @@ def test_an_unknown_repository_is_not_found(desk: Desk) -> None:
     with pytest.raises(SandboxError) as found:
         desk.workbench._services.repositories.open("none")
     assert found.value.code is ErrorCode.NOT_FOUND
+
+
+def test_a_task_is_a_commit_with_a_base_and_a_repository_the_head_of_its_default_branch(desk: Desk) -> None:
+    repositories = desk.workbench._services.repositories
+    base = desk.task.base_commit
+    desk.write("new.txt", b"")
+    made = desk.workbench.commit(desk.task.id, "Add a file")
+    of_task, of_repository = (repositories.find_owner_commit(owner) for owner in (desk.task.id, desk.repo_id))
+    assert (of_task.owner_id, of_task.repository.id, of_task.base_commit) == (desk.task.id, desk.repo_id, base)
+    assert of_task.commit == made.commit != base
+    assert (of_repository.owner_id, of_repository.task) == (desk.repo_id, None)
+    assert of_repository.commit == of_repository.base_commit == base
+
+
+def test_only_a_reader_finds_the_commit_of_a_closed_task(desk: Desk) -> None:
+    repositories = desk.workbench._services.repositories
+    task = desk.task
+    desk.workbench.close_task(task.id)
+    assert repositories.find_owner_commit(task.id, allow_closed=True).commit == task.head_commit
+    with pytest.raises(SandboxError) as found:
+        repositories.find_owner_commit(task.id)
+    assert found.value.code is ErrorCode.CONFLICT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.cli.history import _show_results
+from sandbox.cli.check_runs import _show_results
 from sandbox.models import TestOutcome, TestResult, TestResults
 
 
