@@ -2,7 +2,7 @@
 
 - Replies of netlink that were not read: each socket queues as much as the host's `rmem_max` twice (seen: 649 MiB in 150
   sockets of a guest with a limit of 64 MiB).
-- Locks on ranges of files: 192 bytes each, and nothing limits their number (`RLIMIT_LOCKS` does nothing since Linux
+- Locks on ranges of files: 192 bytes each, in any number (`RLIMIT_LOCKS` has no effect since Linux
   2.4.25). `flock` is bounded: one for each open file, which is charged.
 
 Tables of both may be long, so the host's memory that the kernel cannot take back says when to look: all of this is in
