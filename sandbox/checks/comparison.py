@@ -23,7 +23,7 @@ WHOLE = ""
 MOST_CHANGES = 500
 """Maximum number of changes of a check that are kept; their counts are complete."""
 
-_BAD = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
+FAILED_OUTCOMES = frozenset({TestOutcome.FAILED, TestOutcome.ERROR})
 _UNKNOWN_TESTS = "not all tests of its reports are known, so a failure may be missing from them"
 _NEW_FAILURES = (TestChangeKind.NEWLY_FAILING, TestChangeKind.MISSING)
 _EXPLAINING = (*_NEW_FAILURES, TestChangeKind.FLAKY)
@@ -50,15 +50,23 @@ class CheckSide:
 
 @dataclass(frozen=True)
 class Reruns:
-    """How often a test ran again on this tree, with its first run, and how often it failed."""
+    """How often a test ran again on this tree, with its first run, and how often it failed. `passed_among_all`: in a
+    run of the whole check. Else it may fail there each time, as the other tests make it fail.
+    """
 
     ran: int
     failed: int
+    passed_among_all: bool = False
 
     @property
     def is_flaky(self) -> bool:
         """Both outcomes on one tree."""
         return 0 < self.failed < self.ran
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether the check may pass as it is asked: both outcomes, and not only without the other tests."""
+        return self.is_flaky and self.passed_among_all
 
 
 NO_RERUNS: Mapping[str, Reruns] = {}
@@ -74,7 +82,7 @@ def compare_check(
     counts = Counter(change.change for change in changes)
     reasons = list(_list_reasons(before, after, counts) if by_tests else _compare_verdicts(before, after))
     whole = reruns.get(WHOLE)
-    if not by_tests and reasons and whole is not None and whole.is_flaky:
+    if not by_tests and reasons and whole is not None and whole.is_chance:
         reasons, counts = [], Counter({TestChangeKind.FLAKY: 1})
         changes = [TestChange(test=check_id, change=TestChangeKind.FLAKY, ran=whole.ran, failed=whole.failed)]
     return CheckComparison(
@@ -110,7 +118,7 @@ def tally_results(results: Sequence[TestResult]) -> dict[str, Tally]:
             tally = found[result.test] = Tally()
         tally.ran += result.outcome is not TestOutcome.SKIPPED
         tally.is_rule |= result.rule is not None
-        if result.outcome in _BAD:
+        if result.outcome in FAILED_OUTCOMES:
             tally.bad += 1
             tally.first_bad = tally.first_bad or result
     return found
@@ -140,7 +148,7 @@ def _compare_tests(
         if kind is None:
             continue
         again = reruns.get(name)
-        if kind is TestChangeKind.NEWLY_FAILING and again is not None and again.is_flaky:
+        if kind is TestChangeKind.NEWLY_FAILING and again is not None and again.is_chance:
             kind = TestChangeKind.FLAKY
         bad = new[name].first_bad if name in new else None
         yield TestChange(
@@ -180,7 +188,7 @@ def _list_reasons(before: CheckSide, after: CheckSide, counts: Counter[TestChang
         yield f"it ended as {after.run.verdict.value}, and passed before, and its report names no test that fails newly"
     if not (before.complete and after.complete):
         yield _UNKNOWN_TESTS
-    if not any(result.outcome in _BAD for result in after.results or ()):
+    if not any(result.outcome in FAILED_OUTCOMES for result in after.results or ()):
         yield "it failed, and its report names no test that failed"
 
 
