@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
 
+from sandbox.models.comparisons import CheckComparison, TreeComparison
+from sandbox.models.words import TestChangeKind, Verdict
+
 Require = Literal["none", "pr-ready", "push", "pr"]
 """The setting `gate.require`: the first step that needs a verified tree."""
 
@@ -46,3 +49,19 @@ def describe_refusal(step: DeliveryStep, tree: str, missing: Sequence[str], prof
         return f"The gate is closed: {before}, but the profile '{profile}' has no checks"
     named = ", ".join(f"'{name}'" for name in missing)
     return f"The gate is closed: {before}, but it has not passed {named} in a clean room"
+
+
+_NEEDS_NO_EXCUSE = frozenset({TestChangeKind.FLAKY, TestChangeKind.NEW})
+
+
+def has_excuses(found: TreeComparison) -> bool:
+    """Whether a check did not pass, and this is no new failure only because of how it ended on the other tree, or of
+    its tests there. Where it passed there, what fails here and is flaky needs no excuse. Pure.
+    """
+    return any(_is_excused(check) for check in found.checks)
+
+
+def _is_excused(check: CheckComparison) -> bool:
+    if check.after is Verdict.PASSED:
+        return False
+    return check.before is not Verdict.PASSED or not _NEEDS_NO_EXCUSE.issuperset(check.counts)

@@ -12,7 +12,14 @@ from sandbox.agent.tools import TOOLS, Tool
 _TOOLS = {tool.command: tool.name for tool in TOOLS.values() if isinstance(tool.command, str)}
 """By command. Commands that are not here are only for people: `gc`, `credentials`, `images`, ..."""
 
-_ARGUMENTS = {"delete": "delete_worktree", "discard": "discard", "onto": "onto", "ref": "ref", "without": "without"}
+_ARGUMENTS = {
+    "against": "against",
+    "delete": "delete_worktree",
+    "discard": "discard",
+    "onto": "onto",
+    "ref": "ref",
+    "without": "without",
+}
 """What tools call the options that hints name."""
 
 _LISTS = {"without"}

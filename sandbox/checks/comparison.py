@@ -49,15 +49,23 @@ class CheckSide:
 
 @dataclass(frozen=True)
 class Reruns:
-    """How often a test ran again on this tree, with its first run, and how often it failed."""
+    """How often a test ran again on this tree, with its first run, and how often it failed. `passed_among_all`: in a
+    run of the whole check. Else it may fail there each time, as the other tests make it fail.
+    """
 
     ran: int
     failed: int
+    passed_among_all: bool = False
 
     @property
     def is_flaky(self) -> bool:
         """Both outcomes on one tree."""
         return 0 < self.failed < self.ran
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether the check may pass as it is asked: both outcomes, and not only without the other tests."""
+        return self.is_flaky and self.passed_among_all
 
 
 NO_RERUNS: Mapping[str, Reruns] = {}
@@ -73,7 +81,7 @@ def compare_check(
     counts = Counter(change.change for change in changes)
     reasons = list(_list_reasons(before, after, counts) if by_tests else _compare_verdicts(before, after))
     whole = reruns.get(WHOLE)
-    if not by_tests and reasons and whole is not None and whole.is_flaky:
+    if not by_tests and reasons and whole is not None and whole.is_chance:
         reasons, counts = [], Counter({TestChangeKind.FLAKY: 1})
         changes = [TestChange(test=check_id, change=TestChangeKind.FLAKY, ran=whole.ran, failed=whole.failed)]
     return CheckComparison(
@@ -139,7 +147,7 @@ def _compare_tests(
         if kind is None:
             continue
         again = reruns.get(name)
-        if kind is TestChangeKind.NEWLY_FAILING and again is not None and again.is_flaky:
+        if kind is TestChangeKind.NEWLY_FAILING and again is not None and again.is_chance:
             kind = TestChangeKind.FLAKY
         bad = new[name].first_bad if name in new else None
         yield TestChange(

@@ -14,16 +14,17 @@ def add_up(sides: Sequence[CheckSide]) -> dict[str, Reruns]:
     """How often each test ran and failed. A check without test results is one test, `WHOLE`, if it ended by itself."""
     found: dict[str, Reruns] = {}
 
-    def add(name: str, *, failed: bool) -> None:
+    def add(name: str, side: CheckSide, *, failed: bool) -> None:
         before = found.get(name, Reruns(0, 0))
-        found[name] = Reruns(before.ran + 1, before.failed + failed)
+        passed = before.passed_among_all or not (failed or (side.run is not None and side.run.arguments))
+        found[name] = Reruns(before.ran + 1, before.failed + failed, passed)
 
     for side in sides:
         for name, tally in tally_results(side.results or ()).items():
             if tally.ran:
-                add(name, failed=tally.bad > 0)
+                add(name, side, failed=tally.bad > 0)
         if side.results is None and side.verdict in {Verdict.PASSED, Verdict.FAILED}:
-            add(WHOLE, failed=side.verdict is Verdict.FAILED)
+            add(WHOLE, side, failed=side.verdict is Verdict.FAILED)
     return found
 
 

@@ -41,7 +41,7 @@ def add_arguments(check: Check, failures: Sequence[FailedTest], exists: FileExis
 def _select_pytest(tests: Sequence[TestResult], exists: FileExists) -> tuple[str, ...] | None:
     """`tests.test_a.TestB::test_c[1]` is `tests/test_a.py::TestB::test_c[1]`."""
     found = [_name_for_pytest(result.test, exists) for result in tests]
-    return None if None in found else tuple(filter(None, found))
+    return None if None in found else tuple(dict.fromkeys(filter(None, found)))
 
 
 def _name_for_pytest(test: str, exists: FileExists) -> str | None:

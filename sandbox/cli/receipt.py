@@ -219,7 +219,7 @@ def _show(found: Receipt, *, is_key_verified: bool = True) -> None:
     for artifact in found.artifacts:
         click.echo(f"{artifact.sha256}  {one_line(artifact.path)}")
     if found.left_out:
-        click.echo(f"not asked: {one_line(', '.join(found.left_out))}")
+        click.echo(f"left out: {one_line(', '.join(found.left_out))}")
     word = click.style("verified", fg="green") if found.passed else click.style("not verified", fg="red")
     lacking = f", {WITHOUT}" if any(check.packages_missing for check in found.checks) else ""
     click.echo(f"{word}{lacking}: tree {found.tree}" + (f", commit {found.commit}" if found.commit else ""))

@@ -130,7 +130,8 @@ class SignedBundle(Model):
 
 class Receipt(Model):
     """The content of a receipt. `commit`: None for a tree that no commit was named for. `left_out`: checks of the
-    profile that were not asked for. `artifacts`: of the one check in `checks`; a receipt with them is their provenance.
+    profile that were not asked for, or came after one that failed in their room. `artifacts`: of the one check in
+    `checks`; a receipt with them is their provenance.
     `digest`: of the envelope. `keyid`: of the key that signed it. `vouched_by`: who signed its Sigstore bundle, if one
     was verified; then the key was not, unless it is trusted, too.
     """

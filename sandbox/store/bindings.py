@@ -1,4 +1,7 @@
-"""What each run of a clean room was bound to, beside its record: a receipt says it."""
+"""What a run of a clean room was bound to, beside its record: a receipt says it.
+
+A run that is no evidence has none: one after a check that failed in its room, and a repetition that passed.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,11 @@ def save_binding(logs: Path, run_id: str, binding: Binding) -> None:
         write_json(logs / f"{run_id}{SUFFIX}", binding.model_dump(mode="json"), synced=False)
     except OSError as error:
         _log.warning("what %s was bound to is not kept: %s", run_id, error)
+
+
+def is_evidence(home: Home, owner: str, run_id: str) -> bool:
+    """Whether it is kept what a run of this task or repository was bound to."""
+    return (home.logs(owner) / f"{run_id}{SUFFIX}").is_file()
 
 
 def find_binding(home: Home, run: CheckRun) -> Binding | None:

@@ -234,14 +234,18 @@ class _ChainRunner:
                     return None
                 as_before = all_passed(runs)
                 runs.append(self._run_and_take(check, bound[check.id], room, watch, recorder))
-                if self.request.keep:
-                    save_binding(self.services.home.logs(self.request.owner), runs[-1].run_id, bound[check.id])
-                if as_before:  # the verdict's key does not cover what a failed check left in the room
+                if as_before:  # the binding does not cover what a failed check left in the room
+                    self._bind(bound[check.id], runs[-1])
                     self._save(chain, bound[check.id], runs[-1], shared)
                 return runs[-1]
 
             answer_chain(chain, answer, keep_going=self.options.keep_going)
         return tuple(runs)
+
+    def _bind(self, binding: Binding, run: CheckRun) -> None:
+        """Keep what a run was bound to, which is what a receipt says, and a comparison counts; of evidence only."""
+        if self.request.keep or run.verdict is not Verdict.PASSED:
+            save_binding(self.services.home.logs(self.request.owner), run.run_id, binding)
 
     def _save(self, chain: Chain, binding: Binding, run: CheckRun, shared: SharedCache | None) -> None:
         home = self.services.home

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import cache_clones, objects
 from sandbox.git.log import list_first_parents
 from sandbox.git.process import Git
 from sandbox.models import CheckRun, CommitVerdicts, HistoryRun, RepositoryHistory, Verdict
+from sandbox.store.bindings import is_evidence
 from sandbox.store.home import Home
 from sandbox.store.records import list_tasks
 from sandbox.store.runs import list_runs
@@ -34,26 +36,30 @@ def read_history(services: Services, repo_id: str, ref: str, limit: int) -> Repo
 
 
 def _find_newest_runs(home: Home, repo_id: str) -> dict[str, dict[str, CheckRun]]:
-    """The newest run of each check in a clean room that judges its tree, by tree; one that was stopped without such."""
-    found: dict[str, dict[str, CheckRun]] = {}
-    for run in _list_room_runs(home, repo_id):
+    """The newest run of each check in a clean room that judges its tree, by tree; another one without such."""
+    found: dict[str, dict[str, tuple[_Rank, CheckRun]]] = {}
+    for rank, run in _list_room_runs(home, repo_id):
         checks = found.setdefault(run.tree, {})
-        if run.check_id not in checks or _rank(checks[run.check_id]) < _rank(run):
-            checks[run.check_id] = run
-    return found
+        if run.check_id not in checks or checks[run.check_id][0] < rank:
+            checks[run.check_id] = (rank, run)
+    return {tree: {name: run for name, (_, run) in checks.items()} for tree, checks in found.items()}
 
 
-def _rank(run: CheckRun) -> tuple[bool, datetime]:
-    """A stopped run is no verdict on the tree, so it replaces none."""
-    return run.verdict is not Verdict.KILLED, run.started_at
+class _Rank(NamedTuple):
+    """A stopped run is no verdict on the tree, so it replaces none; nor does one that is no evidence for the gate."""
+
+    judges: bool
+    is_evidence: bool
+    started_at: datetime
 
 
-def _list_room_runs(home: Home, repo_id: str) -> Iterator[CheckRun]:
+def _list_room_runs(home: Home, repo_id: str) -> Iterator[tuple[_Rank, CheckRun]]:
     """Runs of whole checks as the profile has them: a part, or its tests in another order, is another question."""
     for owner in (repo_id, *(task.id for task in list_tasks(home, repo_id))):
         for run in list_runs(home, owner, _MOST_RUNS):
             if run.clean_room and not run.arguments and run.shuffle_seed is None:
-                yield run
+                judges = run.verdict is not Verdict.KILLED
+                yield _Rank(judges, is_evidence(home, owner, run.run_id), run.started_at), run
 
 
 def _describe_commit(git: Git, commit: str, subject: str, runs: dict[str, dict[str, CheckRun]]) -> CommitVerdicts:

@@ -3,7 +3,8 @@
 The base of a task says which checks there are, and what a comparison is with. An agent chooses where its task begins:
 at a commit of its own, of a stranger's request, or of a time with other checks, it would choose what the gate asks. So
 only a base counts that a branch or tag of the remote has, but for the branches of tasks, and that asks for each check
-of the branch that the task goes to. It may ask for more.
+of the branch that the task goes to. It may ask for more. Nor does an old base excuse what fails: it may be mended on
+that branch (docs/adr/0197).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
-from sandbox.gate import DeliveryStep, describe_refusal, needs_verification
+from sandbox.gate import DeliveryStep, describe_refusal, has_excuses, needs_verification
 from sandbox.git.cache_clones import find_target
 from sandbox.git.log import is_published_except
 from sandbox.git.objects import tree_of
@@ -140,6 +141,27 @@ class TreeGate:
         except SandboxError:
             return None
 
+    @cached_property
+    def _stale_base(self) -> str:
+        """Why the comparison, which excuses failures, does not count: the base has other files than the branch that the
+        task goes to had at the last fetch, so what fails on both trees may be mended there. Empty if it counts.
+        """
+        compared = self.comparison
+        if compared is None or not compared.no_new_failures or not has_excuses(compared):
+            return ""
+        git = self.services.repositories.open(self.task.repo_id)[1]
+        base, (name, tip) = self.task.base_commit, self._goal
+        if tree_of(git, base) == tree_of(git, tip):
+            return ""
+        return f"failures are excused, but the base is {base[:12]}, and {name} is at {tip[:12]}"
+
+    @property
+    def compared_well(self) -> bool:
+        """Whether the comparison opens the gate, where `gate.accept` takes one. Raises: as `comparison`."""
+        if self.comparison is None or LAUNCH in self.verdicts.missing:
+            return False
+        return self.comparison.no_new_failures and not self._stale_base
+
     def find_state(self, step: DeliveryStep) -> GateState:
         """What the gate says about a step. A step that needs no verified tree does not ask the engine; the answer is
         then the task's last verification of this tree. Raises: as `resolve_guest_setup` if the step needs one.
@@ -153,12 +175,12 @@ class TreeGate:
         state = GateState(require=require, step=step.value, needed=True, verified=known.verified, missing=known.missing)
         if known.verified or self.services.settings.gate.accept == "passed":
             return state
-        compared = self.comparison is not None and self.comparison.no_new_failures and LAUNCH not in known.missing
-        return state.model_copy(update={"accept": "no-new-failures", "no_new_failures": compared})
+        return state.model_copy(update={"accept": "no-new-failures", "no_new_failures": self.compared_well})
 
     def require_state(self, state: GateState) -> None:
         """Raises: `gate_closed` if the step needs a verified tree, and the tree is neither verified nor, where the
-        setting `gate.accept` takes that, compared with its base without new failures.
+        setting `gate.accept` takes that, compared with its base without new failures. Failures that the base excuses
+        count as none only while it is the branch that the task goes to.
         """
         if not state.needed or state.verified or state.no_new_failures:
             return
@@ -188,6 +210,9 @@ class TreeGate:
     def _hint(self, missing: Sequence[str], *, compares: bool) -> str:
         if tuple(missing) == (LAUNCH,):
             return f"sandbox candidate {self.task.id}"
+        if compares and self._stale_base:
+            again = f"`{self._sync_command}`, then `sandbox verify {self.task.id} --against base`"
+            return f"Merge that branch and compare again: {again}."
         if compares:  # no verdict of the shared cache answers a comparison
             return f"sandbox verify {self.task.id} --against base"
         return describe_verification(self.services, self.task.id, self.verdicts.runs)
@@ -198,6 +223,8 @@ class TreeGate:
         if self.comparison is None:
             yield "gate.accept = 'no-new-failures'; the tree was not compared with its base"
             return
+        if self._stale_base:
+            yield self._stale_base
         for check in self.comparison.checks:
             for reason in check.reasons:
                 yield f"{check.check_id}: {reason}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -22,6 +22,7 @@ from sandbox.errors import ErrorCode, SandboxError, describe_briefly
 from sandbox.git import objects
 from sandbox.models import (
     Check,
+    CheckComparison,
     CheckRun,
     FlakyTest,
     TestChangeKind,
@@ -29,12 +30,13 @@ from sandbox.models import (
     Verdict,
     Verification,
 )
+from sandbox.models.words import BAD_OUTCOMES
 from sandbox.profiles import Profile
 from sandbox.store.bindings import find_binding
 from sandbox.store.flaky_tests import record_flaky_tests
 from sandbox.store.home import Home
 from sandbox.store.runs import list_runs
-from sandbox.store.verdicts import began_after, was_short_of_resources
+from sandbox.store.verdicts import began_after, is_bound, was_short_of_resources
 from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.chains import all_passed, is_verified
 from sandbox.workbench.checks.check_order import order_checks
@@ -94,60 +96,140 @@ class _Part:
 def rerun_new_failures(
     services: Services, tree: RepeatedTree, pair: CheckPair, watch: Watch, options: VerifyOptions
 ) -> list[CheckSide]:
-    """The run of a check on this tree and up to two more of what fails newly in it; else only the first."""
-    arguments = _choose_arguments(tree, pair)
+    """The run of a check on this tree and up to two more of what fails newly in it; else only the first. What passes
+    without the other tests may need them to fail, each time: then the whole check runs once more.
+    """
+    found = compare_check(pair.check_id, pair.before, pair.after)
+    arguments = _choose_arguments(tree, pair, found)
     if arguments is None:
         return [pair.after]
-    return [pair.after, *_run_again(services, tree, _Part(pair.check_id, arguments, RERUNS), watch, options)]
+    again = _run_again(services, tree, _Part(pair.check_id, arguments, RERUNS), watch, options)
+    counts = repeated.add_up(again)
+    passed = {name for name, one in counts.items() if one.failed < one.ran}
+    if arguments and not passed.isdisjoint(_list_newly_failing(found)):
+        again += _run_again(services, tree, _Part(pair.check_id, (), 1), watch, options)
+    return [pair.after, *again]
 
 
 def confirm_failures(
     services: Services, tree: RepeatedTree, pair: CheckPair, watch: Watch, options: VerifyOptions
 ) -> Confirmation:
     """Whether what failed on the other tree, `tree`, and so excuses failures on this one, failed there by chance: it
-    has to fail in two runs. An earlier run that is kept is one of them; else it runs once more, with the whole check if
-    the part does not have it. What a second run does not say either excuses nothing (docs/adr/0190).
+    has to fail in two runs, and pass in none of the whole check between or after them. Earlier runs that are kept
+    count. What is missing runs again: alone, and the whole check if it does not fail so (docs/adr/0190).
     """
     names, first = find_excused(pair.before, pair.after), pair.before
     if first.run is None or not names:
         return Confirmation()
-    seen, again = [first], list[CheckSide]()
+    failures = _count_failures(services.home, tree.owner, first, names)
+    again = list[CheckSide]()
 
-    def ran_twice() -> bool:
-        counts = repeated.add_up([*seen, *again])
-        return all(counts[name].ran > 1 for name in names)
+    def run(arguments: tuple[str, ...]) -> bool:
+        """False: it did not end by itself, or the request was stopped."""
+        sides = _run_again(services, tree, _Part(pair.check_id, arguments, 1), watch, options)
+        again.extend(sides)
+        for side in sides:
+            failures.add_newer(side)
+        return bool(sides)
 
-    others = _find_other_runs(services.home, tree.owner, first.run)
-    while not ran_twice() and (side := next(others, None)):
-        seen.append(side)
-    tests = [result for result in first.results or () if result.test in names]
-    part = () if first.results is None or len(names) > MOST_RERUN else _select(tree, pair.check_id, tests)
-    for arguments in dict.fromkeys((part, ())):  # the whole check where the part did not run them
-        if not ran_twice():
-            again += _run_again(services, tree, _Part(pair.check_id, arguments, 1), watch, options)
-    counts = repeated.add_up([*seen, *again])
-    unconfirmed = frozenset(name for name in names if counts[name].failed < max(2, counts[name].ran))
-    return Confirmation(unconfirmed, tuple(again))
+    tests = [result for result in first.results or () if result.test in failures.unconfirmed]
+    part = (
+        () if first.results is None or len(failures.unconfirmed) > MOST_RERUN else _select(tree, pair.check_id, tests)
+    )
+    if part and failures.unconfirmed:
+        run(part)
+    for _ in range(_ENOUGH):
+        if not failures.undecided or not run(()):
+            break
+    return Confirmation(frozenset(failures.unconfirmed), tuple(again))
 
 
-def _find_other_runs(home: Home, owner: str, run: CheckRun) -> Iterator[CheckSide]:
-    """Other runs of the whole check, with the same binding, that ended by themselves and have their results, newest
-    first. As of a verdict, none that ran at the same time, or was short of resources (docs/adr/0021).
+_ENOUGH = 2
+"""In so many runs a failure of the other tree must have been seen."""
+
+
+class _Failures:
+    """In how many runs each test failed since the last run of the whole check in which it did not."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._failed = dict.fromkeys(names, 0)
+        self._ended = set[str]()
+        self._passed_now = set[str]()
+
+    @property
+    def unconfirmed(self) -> set[str]:
+        return {name for name, failed in self._failed.items() if failed < _ENOUGH}
+
+    @property
+    def undecided(self) -> set[str]:
+        """Those that more runs may still confirm."""
+        return self.unconfirmed - self._passed_now
+
+    def add_older(self, side: CheckSide) -> bool:
+        """Count a run that began before those that were added. Whether even older ones matter."""
+        for name in self._failed.keys() - self._ended:
+            failed = _fails(side, name)
+            self._failed[name] += failed is True
+            if failed is False:
+                self._ended.add(name)
+        return bool(self.unconfirmed - self._ended)
+
+    def add_newer(self, side: CheckSide) -> None:
+        for name in self._failed:
+            failed = _fails(side, name)
+            self._failed[name] += failed is True
+            if failed is False:
+                self._failed[name] = 0
+                self._passed_now.add(name)
+
+
+def _fails(side: CheckSide, name: str) -> bool | None:
+    """Whether a test failed in a run. None: the run does not say. One of a part says nothing of what it passes, as the
+    other tests may be the reason that it fails.
     """
-    bound = find_binding(home, run)
-    if bound is None:
+    seen = repeated.add_up([side]).get(name)
+    if seen is not None and seen.failed:
+        return True
+    is_good = seen is not None or side.verdict is Verdict.PASSED
+    is_part = side.run is not None and bool(side.run.arguments)
+    return False if is_good and not is_part else None
+
+
+def _count_failures(home: Home, owner: str, first: CheckSide, names: Iterable[str]) -> _Failures:
+    """The failures in the known runs, with the compared one."""
+    found = _Failures(names)
+    for side in _list_known_runs(home, owner, first):
+        if not found.add_older(side):
+            break
+    return found
+
+
+def _list_known_runs(home: Home, owner: str, first: CheckSide) -> Iterator[CheckSide]:
+    """The known runs of the whole check, newest first; `first` is one of them. A failure has to have the same binding,
+    its results, and an end of its own; as of a verdict, it did not run at the same time as `first`, and was not short
+    of resources (docs/adr/0021). A pass may be one that is no evidence, which has no binding.
+    """
+    run = first.run
+    bound = None if run is None else find_binding(home, run)
+    if run is None or bound is None:
+        yield first
         return
 
-    def counts(other: CheckRun) -> bool:
+    def is_known(other: CheckRun) -> bool:
+        if (other.arguments, other.shuffle_seed) != (run.arguments, run.shuffle_seed) or other.run_id == run.run_id:
+            return False
+        if not is_bound(other, bound) or other.verdict not in _OWN_ENDS:
+            return False
+        if other.verdict is Verdict.PASSED:
+            return True
         apart = began_after(run, other) or began_after(other, run)
-        return apart and other.verdict in _OWN_ENDS and not was_short_of_resources(other)
+        return apart and not was_short_of_resources(other) and find_binding(home, other) == bound
 
-    for other in list_runs(home, owner, _MOST_RUNS):
-        is_same = (other.check_id, other.tree, other.arguments) == (run.check_id, run.tree, run.arguments)
-        if is_same and other.run_id != run.run_id and counts(other) and find_binding(home, other) == bound:
-            side = load_side(home, other)
-            if side.complete:
-                yield side
+    others = (other for other in list_runs(home, owner, _MOST_RUNS) if is_known(other))
+    for other in sorted((*others, run), key=lambda each: each.started_at, reverse=True):
+        side = first if other.run_id == run.run_id else load_side(home, other)
+        if side.complete or other.verdict is Verdict.PASSED:
+            yield side
 
 
 def _run_again(
@@ -169,28 +251,37 @@ def _run_again(
     return sides
 
 
-def _choose_arguments(tree: RepeatedTree, pair: CheckPair) -> tuple[str, ...] | None:
+def _choose_arguments(tree: RepeatedTree, pair: CheckPair, found: CheckComparison) -> tuple[str, ...] | None:
     """What runs again: arguments for a part, none for the whole check. None: no run is needed."""
-    first, found = pair.after, compare_check(pair.check_id, pair.before, pair.after)
+    first = pair.after
     if first.verdict is not Verdict.FAILED or not found.reasons:
         return None
     if found.by == "verdict":
         return () if found.before is Verdict.PASSED or WHOLE in pair.before.unconfirmed else None
-    names = {change.test for change in found.changes if change.change is TestChangeKind.NEWLY_FAILING}
     if not 0 < found.counts.get(TestChangeKind.NEWLY_FAILING, 0) <= MOST_RERUN:
         return None
-    tests = {result.test: result for result in first.results or () if result.test in names}
-    return _select(tree, found.check_id, list(tests.values()))
+    names = _list_newly_failing(found)
+    return _select(tree, found.check_id, [result for result in first.results or () if result.test in names])
+
+
+def _list_newly_failing(found: CheckComparison) -> set[str]:
+    return {change.test for change in found.changes if change.change is TestChangeKind.NEWLY_FAILING}
 
 
 def _select(tree: RepeatedTree, check_id: str, tests: Sequence[TestResult]) -> tuple[str, ...]:
+    """The arguments for those that failed: all of one name, since each of several files may have it. none for the whole
+    check.
+    """
+    failed = [result for result in tests if result.outcome in BAD_OUTCOMES]
+    if len(failed) > MOST_RERUN:
+        return ()
     check = next(check for check in tree.profile.checks if check.id == check_id)
     source = tree.source
 
     def exists(path: str) -> bool:
         return objects.find_blob(source.git, source.tree, path.encode()) is not None
 
-    arguments = select_tests(check, tests, exists)
+    arguments = select_tests(check, failed, exists)
     if arguments is None:
         return ()
     try:

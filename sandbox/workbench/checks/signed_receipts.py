@@ -29,6 +29,7 @@ from sandbox.store import runs as stored_runs
 from sandbox.store.bindings import find_binding
 from sandbox.store.records import find_repository, find_task
 from sandbox.workbench.checks.callbacks import Watch
+from sandbox.workbench.checks.chains import all_passed
 from sandbox.workbench.checks.collected_artifacts import list_artifacts
 from sandbox.workbench.checks.gate import TreeGate, describe_verification
 from sandbox.workbench.checks.shared_cache import describe_shared_run
@@ -71,17 +72,31 @@ def export_run(services: Services, run_id: str, signing_key: Path | None) -> Sig
 
 
 def export_summary(services: Services, summary: RunSummary, signing_key: Path | None) -> SignedReceipt:
-    """A receipt of what `run` answered. Raises: `not_found` if no check ran, or what a run was bound to is not kept."""
+    """A receipt of what `run` answered, without checks that came after one that failed in their room.
+
+    Raises: `not_found` if no check ran, or what another run was bound to is not kept.
+    """
     if not summary.runs:
         raise SandboxError(
             ErrorCode.NOT_FOUND,
             "No check ran, so there is no verdict to sign",
             hint="Without --changed-since all checks of the profile run.",
         )
-    checks = [describe_run(services, run) for run in summary.runs]
+    proven = _list_proven(services, summary.runs)
+    checks, asked = [describe_run(services, run) for run in proven], {run.check_id for run in proven}
+    left_out = (*summary.left_out, *(run.check_id for run in summary.runs if run.check_id not in asked))
     included = summary.uncommitted is not None and summary.uncommitted.included
     subject = ReceiptSubject(summary.tree, None if included else summary.commit, summary.repository.remote_url)
-    return sign_receipt(services, subject, checks, signing_key, summary.left_out)
+    return sign_receipt(services, subject, checks, signing_key, left_out)
+
+
+def _list_proven(services: Services, runs: Sequence[CheckRun]) -> list[CheckRun]:
+    """Those that have receipts: not what a check did after one that failed in its room, as no verdict is kept of it."""
+
+    def is_proven(number: int, run: CheckRun) -> bool:
+        return all_passed(runs[:number]) or bool(run.shared_key) or find_binding(services.home, run) is not None
+
+    return [run for number, run in enumerate(runs) if is_proven(number, run)]
 
 
 @dataclass(frozen=True)
@@ -110,7 +125,9 @@ def describe_run(services: Services, run: CheckRun) -> ReceiptCheck:
     if binding is None:
         raise SandboxError(
             ErrorCode.NOT_FOUND,
-            f"What the verdict of '{run.check_id}' depends on is no longer kept",
+            f"What the verdict of '{run.check_id}' depends on is not kept",
+            details="It is gone with the run's log, or the run is no evidence for the gate: it came after a check that "
+            "failed in its room, or was repeated until it passed.",
             hint="Run the checks again with --no-cache.",
         )
     return describe_check(binding, run)
@@ -223,7 +240,7 @@ def replay(services: Services, content: bytes, question: ReceiptQuestion, watch:
     options = VerifyOptions(cache=False, keep_going=True, runtime=services.runtime)
     ids, ref = [check.id for check in receipt.checks], receipt.commit if question.ref is None else question.ref
     summary = run_url(services, (repository, ref or "HEAD"), ids, None, watch, options)
-    again = {run.check_id: describe_run(services, run) for run in summary.runs}
+    again = {run.check_id: describe_run(services, run) for run in _list_proven(services, summary.runs)}
     checks = tuple(_compare(before, again.get(before.id)) for before in receipt.checks)
     other = _find_other_artifacts(services, receipt, summary)
     agrees = summary.tree == receipt.tree and not other and all(check.now is check.before for check in checks)

@@ -11,7 +11,7 @@ from sandbox.errors import SandboxError
 from sandbox.forges.body import BodyFacts, Provenance, RoomProvenance
 from sandbox.gate import DeliveryStep, needs_verification
 from sandbox.git.log import list_subjects
-from sandbox.models import DiffFile, Task, TreeComparison
+from sandbox.models import DiffFile, Task
 from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile
 from sandbox.version import __version__
@@ -66,7 +66,7 @@ def gather_facts(
         verified=known.verified,
         base_refusal=known.base_refusal,
         unknown_reason=known.unknown,
-        gate=_describe_gate(services.settings, known.verified, comparison),
+        gate=_describe_gate(services.settings, known.verified, comparison is not None and tree_gate.compared_well),
         risks=_find_risks(services.repositories, services.policies, task, files),
         profile=profile.full_name,
         provenance=_provenance(services, task, profile, known.setups),
@@ -138,8 +138,10 @@ def _find_risks(
     )
 
 
-def _describe_gate(settings: Settings, verified: bool | None, comparison: TreeComparison | None) -> str:
-    """What the setting `gate.require` demands of a pull request, and whether the tree fulfils it."""
+def _describe_gate(settings: Settings, verified: bool | None, compared_well: bool) -> str:
+    """What the setting `gate.require` demands of a pull request, and whether the tree fulfils it. `compared_well`: its
+    comparison with the base opens a gate that takes one.
+    """
     require = settings.gate.require
     steps = [
         words
@@ -149,6 +151,6 @@ def _describe_gate(settings: Settings, verified: bool | None, comparison: TreeCo
     if not steps:
         return "The gate demands no verification of pull requests."
     if settings.gate.accept == "no-new-failures" and verified is False:
-        verified = comparison is not None and comparison.no_new_failures
+        verified = compared_well
     state = {True: "satisfied", False: "not satisfied", None: "unknown"}[verified]
     return f"The gate demands it of {' and of '.join(steps)}: {state}."

@@ -101,7 +101,8 @@ def sync_task(
     """Merge a newer base into the task. `onto`: a branch, which becomes the task's base branch, or a commit of its base
     branch; default: the base branch as of the last fetch. `expected_tree`: the working state that was approved.
 
-    A goal that the task has already becomes its base if that is on no branch or tag of the remote but those of tasks.
+    A branch that the task has already becomes its base too, if that is another commit; so does any goal for a base that
+    is on no branch or tag of the remote but those of tasks.
     The task's own commits stay: a merge commit is made on top. Without own commits the branch moves, and uncommitted
     changes are merged, also where the remote was rewritten. With conflicts that have no resolution the task stays as it
     is. Raises: `dirty_workspace` for uncommitted changes on top of own commits; `stale_hash` for a resolution of
@@ -122,7 +123,7 @@ def sync_task(
         with compare_task(services, task) as opened:
             require_approved_tree(services, opened, expected_tree)
             if not is_rewritten and objects.is_ancestor(git, goal.commit, task.head_commit):
-                if not is_published_except(git, task.base_commit, ALL_BRANCHES):
+                if _is_base_elsewhere(git, task, goal):
                     return _move_base(services, task, goal)
                 return SyncResult(**dict(build_status(opened)), state=SyncState.UP_TO_DATE, onto=goal.commit)
             done = _merge_and_move(services, opened, (base, goal), answers)
@@ -169,9 +170,18 @@ def _describe_new_start(task: Task, base: str) -> str:
     )
 
 
+def _is_base_elsewhere(git: Git, task: Task, goal: _Goal) -> bool:
+    """Whether the gate may refuse the task's base as it is not that of the goal, which the task has already."""
+    if not is_published_except(git, task.base_commit, ALL_BRANCHES):
+        return True
+    tip = refs.resolve_ref(git, f"refs/remotes/origin/{goal.base_branch.removeprefix('refs/heads/')}")
+    return goal.commit == tip != task.base_commit
+
+
 def _move_base(services: Services, task: Task, goal: _Goal) -> SyncResult:
-    """A task that began at a pull request, or at another task, has all of the goal already. Its base becomes the goal,
-    so that the request's commits are among its own, and the gate asks for the goal's checks. No file changes.
+    """A task that began at a pull request, or at another branch, has all of the goal already. Its base becomes the
+    goal, so that the request's commits are among its own, and the gate asks for the goal's checks, and compares with
+    it. No file changes.
     """
     moved = save_task(services.home, task.model_copy(update=_describe_move(task, goal, task.head_commit)))
     with compare_task(services, moved) as after:

@@ -32,6 +32,7 @@ from sandbox.store.records import find_task
         ("`sandbox pr open TASK --ref main`", "`space_repo_open_pr`"),
         ("sandbox pr open task-1", "space_repo_open_pr task-1"),
         ("sandbox verify task-1", "space_repo_verify task-1"),
+        ("`sandbox verify task-1 --against base` compares.", "`space_repo_verify` (`against`: base) compares."),
         ("`sandbox verify task-1 --no-cache` runs them here.", "`sandbox verify task-1 --no-cache` runs them here."),
         ("`sandbox task snapshots task-1` shows all", "`space_repo_list_snapshots` shows all"),
         ("`sandbox task clean TASK --discard` loses all", "`sandbox task clean TASK --discard` loses all"),

@@ -113,12 +113,14 @@ def test_a_finding_that_is_gone_is_mended_and_not_missing() -> None:
 
 def test_a_test_that_fails_and_passes_on_one_tree_is_flaky_and_shown() -> None:
     before, after = side("+a +b"), side("-a -b")
-    again = {"a": Reruns(3, 1), "b": Reruns(3, 3)}
+    again = {"a": Reruns(3, 1, passed_among_all=True), "b": Reruns(3, 3)}
     found = compare_check("test", before, after, again)
     assert kinds(found) == {"a": "flaky", "b": "newly_failing"}
+    alone = compare_check("test", before, after, {**again, "a": Reruns(3, 1)})
+    assert kinds(alone) == {"a": "newly_failing", "b": "newly_failing"}, "it passed without the other tests only"
     assert [(c.ran, c.failed) for c in found.changes] == [(3, 3), (3, 1)]
     assert found.reasons == ("1 test fails newly",)
-    whole = compare_check("lint", side(None), side(None, Verdict.FAILED), {WHOLE: Reruns(2, 1)})
+    whole = compare_check("lint", side(None), side(None, Verdict.FAILED), {WHOLE: Reruns(2, 1, passed_among_all=True)})
     assert (kinds(whole), whole.reasons) == ({"lint": "flaky"}, ())
 
 
@@ -137,7 +139,7 @@ def test_a_check_without_results_that_failed_by_chance_excuses_none() -> None:
     assert not compare_check("test", before, after).reasons, "control"
     before = replace(before, unconfirmed=frozenset({WHOLE}))
     assert compare_check("test", before, after).reasons == ("it ended as failed, and before in one run only",)
-    found = compare_check("test", before, after, {WHOLE: Reruns(2, 1)})
+    found = compare_check("test", before, after, {WHOLE: Reruns(2, 1, passed_among_all=True)})
     assert (found.reasons, kinds(found)) == ((), {"test": "flaky"})
 
 

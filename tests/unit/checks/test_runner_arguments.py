@@ -75,11 +75,11 @@ def ran(tests: str | None, verdict: Verdict, *arguments: str) -> CheckSide:
 
 def test_runs_are_added_up_and_both_outcomes_are_flaky() -> None:
     sides = [ran("-a +b -c", Verdict.FAILED), ran("+a -c", Verdict.FAILED, "a"), ran("+a", Verdict.PASSED, "a")]
-    assert add_up(sides) == {"a": Reruns(3, 1), "b": Reruns(1, 0), "c": Reruns(2, 2)}
+    assert add_up(sides) == {"a": Reruns(3, 1), "b": Reruns(1, 0, passed_among_all=True), "c": Reruns(2, 2)}
     (flaky,) = find_flaky("test", "a" * 40, sides, datetime.now(UTC))
     assert (flaky.test, flaky.rate) == ("a", 0.333)
     whole = [ran(None, Verdict.FAILED), ran(None, Verdict.PASSED), ran(None, Verdict.TIMED_OUT)]
-    assert add_up(whole) == {"": Reruns(2, 1)}
+    assert add_up(whole) == {"": Reruns(2, 1, passed_among_all=True)}
 
 
 def test_what_is_known_of_the_cause_is_said() -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from sandbox.models import Check, CheckRun, Report, TestOutcome, TestResult, Verdict
+from sandbox.policy.container import ContainerPolicy
+from sandbox.profiles import Profile
 from sandbox.store.home import Home
 from sandbox.store.records import save_run
 from sandbox.store.result_files import save_test_results
 from sandbox.store.verdicts import Binding
-from sandbox.workbench.checks import clean_rooms, differential
+from sandbox.workbench.checks import check_order, clean_rooms, differential, repetition
 from sandbox.workbench.checks.gate import TreeVerdicts
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.tasks import worktrees
@@ -45,6 +47,19 @@ def commit_change(desk: Desk) -> tuple[str, str]:
     task = desk.workbench.task(desk.task.id)
     base, own = (desk.git("rev-parse", f"{name}^{{tree}}").strip() for name in (task.base_commit, task.head_commit))
     return base, own
+
+
+def select_a(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner of each check selects the test `a`."""
+    order = check_order.order_checks
+
+    def order_part(profile: Profile, ids: Sequence[str], policy: ContainerPolicy, **more: Any) -> tuple[Check, ...]:
+        return tuple(
+            check.model_copy(update={"arguments": more.get("arguments", ())}) for check in order(profile, ids, policy)
+        )
+
+    monkeypatch.setattr(repetition, "_select", lambda *_: ("a",))
+    monkeypatch.setattr(repetition, "order_checks", order_part)
 
 
 class ScriptedRooms:

@@ -16,10 +16,10 @@ from sandbox.store.home import Home
 from sandbox.store.records import save_run
 from sandbox.store.result_files import save_test_results
 from sandbox.workbench import VerifyOptions
-from sandbox.workbench.checks import check_order, repetition
+from sandbox.workbench.checks import repetition
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
-from tests.unit.workbench.checks.scripted_rooms import BAD, GOOD, ScriptedRooms, Tests, commit_change
+from tests.unit.workbench.checks.scripted_rooms import BAD, GOOD, ScriptedRooms, Tests, commit_change, select_a
 from tests.unit.workbench.checks.test_verify import PROFILE
 
 
@@ -92,14 +92,38 @@ def test_a_failure_of_the_base_without_a_second_one_excuses_none(
     assert not found.no_new_failures
 
 
-def test_what_a_part_does_not_run_is_confirmed_by_the_whole_check(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repetition, "_select", lambda *_: ("a",))
-    policies = desk.workbench._services.policies.container.container
-    whole = check_order.order_checks
-    monkeypatch.setattr(repetition, "order_checks", lambda profile, ids, _, **_k: whole(profile, ids, policies))
-    story = Story(desk, monkeypatch, [BAD, {}, BAD], [BAD])
+ALONE: Tests = {"a": TestOutcome.PASSED}
+
+
+@pytest.mark.parametrize("part", [{}, ALONE], ids=["not there", "it passes"])
+@pytest.mark.parametrize("whole", [BAD, GOOD], ids=["fails", "passes"])
+def test_a_part_that_does_not_fail_leaves_it_to_the_whole_check(
+    part: Tests, whole: Tests, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other tests may make it fail, each time. Control: a part in which it fails is enough."""
+    select_a(monkeypatch)
+    story = Story(desk, monkeypatch, [BAD, part, whole], [BAD])
+    assert story.verify().no_new_failures is (whole == BAD)
+    assert story.count()[0] == 3
+
+
+def test_a_part_in_which_it_fails_confirms_a_failure(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    select_a(monkeypatch)
+    story = Story(desk, monkeypatch, [BAD, {"a": TestOutcome.FAILED}, GOOD], [BAD])
     assert story.verify().no_new_failures
-    assert story.count() == (3, 1)
+    assert story.count() == (2, 1)
+
+
+def test_s230_a_pass_between_two_failures_of_the_base_starts_the_count_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a run that is no evidence, which no binding is kept of. Control: two failures in a row excuse."""
+    story = Story(desk, monkeypatch, [BAD, GOOD, BAD, GOOD, BAD, BAD], [BAD])
+    for expected in (False, False, True):
+        found = story.verify()
+        assert found.no_new_failures is expected
+    assert kind(found) is TestChangeKind.STILL_FAILING
+    assert story.count()[0] == 6
 
 
 def test_a_test_that_is_flaky_on_both_trees_is_no_new_failure(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,13 +148,14 @@ def test_the_second_failure_of_the_check_is_no_second_failure_of_each_test(
     """The main branch is red by one test, so its verdict is known after two runs; in the second one another failed."""
     bad = TestOutcome.FAILED
     red = {"a": bad, "b": bad}
-    story = Story(desk, monkeypatch, [{"a": TestOutcome.PASSED, "b": bad}, red], [red])
+    one: Tests = {"a": TestOutcome.PASSED, "b": bad}
+    story = Story(desk, monkeypatch, [one, red, one], [red])
     for _ in range(3):
         found = story.verify()
         assert (found.no_new_failures, kind(found)) == (False, TestChangeKind.NEWLY_FAILING)
     assert found.comparison is not None
     assert found.comparison.checks[0].before_cached
-    assert story.count()[0] == 2
+    assert story.count()[0] == 3
 
 
 @pytest.mark.parametrize(
