@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from sandbox.models import LeftoverAction
 from sandbox.store.home import Home
 from sandbox.store.liveness import DeadController, list_dead_controllers
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_task_id, list_folder
+from sandbox.workbench.tasks.pending_moves import finish_move
 
 
 def find_stat_indexes(reconciler: Reconciler) -> Iterator[Finding]:
@@ -41,6 +43,19 @@ def _unmark(path: Path) -> str | None:
         return None
     path.unlink()
     return ""
+
+
+def find_pending_moves(reconciler: Reconciler) -> Iterator[Finding]:
+    """Syncs and checkouts that were killed. The next operation on the task would finish them, too."""
+    services = reconciler.services
+    for path in find_matching(services.home.repositories, "tasks/*.moving"):
+        if not is_task_id(path.stem):
+            continue
+        if services.home.task(path.stem).exists():
+            finish = partial(finish_move, services, path.stem)
+            yield Finding("move", path.stem, finish, LeftoverAction.RESTORED, (path.stem,))
+        else:
+            yield Finding("move", path.stem, partial(_unmark, path), locks=(path.stem,))
 
 
 def find_locks(reconciler: Reconciler) -> Iterator[Finding]:
