@@ -255,6 +255,10 @@ class Home:
         """Marks that a task is being created and not yet returned to the caller."""
         return self.repositories / f"tasks/{task_id}.making"
 
+    def move_note(self, task_id: str) -> Path:
+        """Notes a sync or checkout of a task that has begun: from where to where."""
+        return self.repositories / f"tasks/{task_id}.moving"
+
     def report(self, task_id: str) -> Path:
         """Report directory of checks in a task's own container. The first check creates it: as long as it exists, the
         container may exist.

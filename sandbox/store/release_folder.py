@@ -19,7 +19,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -37,6 +37,9 @@ from sandbox.store.home import Home, read_json, sync_folder, validate_record, wr
 MAX_HISTORY = 200
 LOCK_WAIT_S = 5.0
 STAGING = ".staging-"
+_CLOCK_SLACK = timedelta(minutes=1)
+"""By which a clock may be corrected while a release waits."""
+
 _CURRENT, _PREVIOUS, _STATE = "current", "previous", "state.json"
 _CONFIRM, _MANIFESTS = "confirm", "manifests"
 
@@ -142,8 +145,7 @@ class Releases:
 
     def is_overdue(self, now: datetime | None = None) -> bool:
         """Whether a release waits for a confirmation that did not come in time."""
-        pending = self._state.pending
-        return pending is not None and (now or datetime.now(UTC)) >= pending.until
+        return _is_overdue(self._state, now or datetime.now(UTC))
 
     def confirm(self) -> None:
         """Keep the pending release. No change without one."""
@@ -307,7 +309,17 @@ def _find_unsettled(home: Home, repo_id: str) -> UnsettledRelease | None:
     pending = state.pending
     if pending is None:
         return UnsettledRelease(repo_id, is_due=True) if state.switch else None
-    return UnsettledRelease(repo_id, is_due=state.switch is not None or datetime.now(UTC) >= pending.until)
+    return UnsettledRelease(repo_id, is_due=state.switch is not None or _is_overdue(state, datetime.now(UTC)))
+
+
+def _is_overdue(state: _StoredState, now: datetime) -> bool:
+    """Also if the clock was set back to before the promotion: how much time is left is unknown then, and it could be
+    days. Safe is the release before, which was confirmed.
+    """
+    if state.pending is None:
+        return False
+    promoted_at = state.history[-1].at if state.history else now
+    return now >= state.pending.until or now < promoted_at - _CLOCK_SLACK
 
 
 def find_releases(home: Home, repo_id: str) -> Path | None:

@@ -221,6 +221,40 @@ def revert_steps(source: RestoreSource, files: WorktreeFiles, done: Sequence[Res
                 write_state(files, step.path, step.before, large or content, owner)
 
 
+def undo_restore(
+    source: RestoreSource, files: WorktreeFiles, before: str, after: str, owner: Owner
+) -> tuple[RepoPath, ...]:
+    """Change a worktree back to `before` after a `restore_tree` that was killed. Returns the paths that have the
+    content of neither tree: they stay. After an error a later call goes on.
+    """
+    steps = plan_steps(diff_trees(source.git, after, before))
+    found = [(step, _find_undo(source.git, files, step)) for step in steps]
+    undone = [step for step, is_written in found if is_written]
+    blobs = stream_blobs(source.git, [step.after.oid for step in undone if step.after.oid])
+    for step in undone:
+        _require_expected(source.git, files, step, frozenset())
+        content = next(blobs) if step.after.oid else None
+        large = source.large.open(path_bytes(step.path), step.after.oid)
+        write_state(files, step.path, step.after, large or content, owner)
+    return tuple(step.path for step, is_written in found if is_written is None)
+
+
+def _find_undo(git: Git, files: WorktreeFiles, step: RestoreStep) -> bool | None:
+    """Whether the file is the one that the step replaces; None if it is neither that nor what it becomes."""
+    try:
+        current = read_current(files, step.path, step)
+    except SandboxError:  # a directory, or something else that was put there since
+        return None
+    if _is_state(git, files, step.path, current, step.after):
+        return False
+    return True if _is_state(git, files, step.path, current, step.before) else None
+
+
+def _is_state(git: Git, files: WorktreeFiles, path: RepoPath, current: PathState, wanted: PathState) -> bool:
+    same = (current.mode, current.oid) == (wanted.mode, wanted.oid)
+    return same or (bool(wanted.oid) and _is_large_file(git, files, RestoreStep(path, wanted, wanted), current))
+
+
 def _is_stored(step: RestoreStep) -> bool:
     """Whether the old content is in git."""
     return bool(step.before.oid) and step.before.link is None

@@ -65,6 +65,7 @@ IMPORT_MARK = "published.json"
 """A record of a task that this home only publishes (`sandbox.workbench.delivery.imported_tasks`)."""
 
 _STOP_S = 60.0  # for an operation of an ended epoch: its checks were told to stop
+_LOCK_WAIT_S = 10.0
 _ResultT = TypeVar("_ResultT")
 
 
@@ -156,7 +157,7 @@ def end_state(services: Services, hub_url: str, task_id: str, epoch: int, done: 
 
 def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: int) -> Task:
     """Continue a task of another host from its last state in the hub, as `epoch`. The other host is refused from now.
-    What this home has of the task from an earlier epoch is given up.
+    What this home has of the task from an earlier epoch is given up once the later state is here.
 
     Raises: `not_found` if the hub has no state of it; `conflict` if this home has another task of this id or still
     works on it, or a host with a later epoch has it; `unsafe_repository` for a state that cannot be of this task;
@@ -166,31 +167,37 @@ def take_over(services: Services, hub_url: str, url: str, task_id: str, epoch: i
     with _without_operations(services, task_id, epoch):
         repository = clone.clone(services, url).repository
         git = services.repositories.open(repository.id)[1]
-        if services.home.task(task_id).exists():
-            if not run_with_hub(services, hub_url, lambda access: list_epochs(git, access, task_id)):
-                return _take_end(services, git, hub_url, task_id, epoch)
-            _give_up_former(services, task_id)
         local = f"refs/sandbox/{task_id}/hub"
+
+        def read(commit: str) -> hub_states.HubState:
+            return hub_states.read_state(git, commit, task_id, repository.id)
+
         try:
-            state = fetch_from_hub(services, hub_url, lambda access: _claim(git, access, task_id, epoch, local))
+            state = fetch_from_hub(services, hub_url, lambda access: _claim(git, access, (task_id, epoch), local, read))
+            found = read(state)
+            task = _describe_here(services, found.task)
+            base_tree = clone.fetch_whole_tree(services, repository, git, task.base_commit)
+            origin = ForkOrigin(task, task.head_commit, objects.tree_of(git, state), git, task.base_commit)
+            if services.home.task(task_id).exists():
+                _give_up_former(services, task_id)  # not before the later state is here: until then it is the only one
+            _write_sent(services.home, task_id, epoch, state)  # first: it tells what an interrupt here leaves
+            started = start_task(services, git, task, base_tree, origin)
+            _write_done(services.home, task_id, found.done)
         except SandboxError as error:
             if error.reason != _NO_STATE:
                 raise
             return _take_end(services, git, hub_url, task_id, epoch)
-        try:
-            read = hub_states.read_state(git, state, task_id, repository.id)
-            recorded = hub_states.without_claims(read.task, services.caller.session)
-            has_files = recorded.workspace_kind is not WorkspaceKind.TREE
-            place = services.home.worktree(repository.id, task_id) if has_files else None
-            task = recorded.model_copy(update={"worktree_path": place})
-            base_tree = clone.fetch_whole_tree(services, repository, git, task.base_commit)
-            origin = ForkOrigin(task, task.head_commit, objects.tree_of(git, state), git, task.base_commit)
-            _write_sent(services.home, task_id, epoch, state)  # first: it tells what an interrupt here leaves
-            started = start_task(services, git, task, base_tree, origin)
-            _write_done(services.home, task_id, read.done)
         finally:
             refs.drop_ref(git, local)
     return started
+
+
+def _describe_here(services: Services, recorded: Task) -> Task:
+    """The record of a task that was fetched from the hub, in this home."""
+    has_files = recorded.workspace_kind is not WorkspaceKind.TREE
+    place = services.home.worktree(recorded.repo_id, recorded.id) if has_files else None
+    own = hub_states.without_claims(recorded, services.caller.session)
+    return own.model_copy(update={"worktree_path": place})
 
 
 def _take_end(services: Services, git: Git, hub_url: str, task_id: str, epoch: int) -> Task:
@@ -289,6 +296,8 @@ def _without_operations(services: Services, task_id: str, epoch: int) -> Iterato
         with _busy_on_error(task_id):
             if services.home.task(task_id).exists():
                 stop_checks(services, task_id)
+                with services.home.locked(task_id, _LOCK_WAIT_S):
+                    pass  # what holds it longer is told before anything is claimed
             stack.enter_context(hold_operations(services.home, task_id, _STOP_S))
         yield
 
@@ -387,8 +396,12 @@ def _end(git: Git, access: RemoteAccess, task_id: str, epoch: int, commits: tupl
     update_refs(git, access, updates)
 
 
-def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str) -> str:
-    """Fetch the last state and make it ours; again if its host changed it meanwhile, or another one claimed it."""
+def _claim(git: Git, access: RemoteAccess, wanted: tuple[str, int], local: str, read: Callable[[str], object]) -> str:
+    """Fetch the last state and make it ours; again if its host changed it meanwhile, or another one claimed it.
+
+    `wanted`: the task's id and our epoch. `read`: raises for a state that cannot be used, which is not claimed then.
+    """
+    task_id, epoch = wanted
     for attempt in range(_TRIES):
         there = list_epochs(git, access, task_id)
         if not there:
@@ -403,6 +416,7 @@ def _claim(git: Git, access: RemoteAccess, task_id: str, epoch: int, local: str)
                 raise
             continue  # git does not say that a ref is gone but by its words
         state = hub_states.require_state_commit(git, local, task_id)
+        read(state)
         claimed = hub_states.commit_claim(git, state)
         updates = {name_ref(task_id, epoch): RefUpdate(claimed, None)}
         updates |= {name_ref(task_id, number): RefUpdate(None, oid) for number, oid in there.items()}

@@ -246,6 +246,8 @@ def _send(git: Git, access: RemoteAccess, task: Task, before: str | None) -> str
     page = push_commit(git, access, task.head_commit, task.branch, before)
     move_ref(git, refs.pushed, task.head_commit, before)
     delete_ref(git, refs.pushing, task.head_commit)
+    # As git does after its own push; the next fetch says whether the branch is still there (`tasks.only_copies`).
+    git.attempt("update-ref", "--no-deref", f"refs/remotes/origin/{task.branch}", task.head_commit)
     return page
 
 

@@ -42,6 +42,7 @@ from sandbox.workbench.reconciling.task_notes import (
     find_controllers,
     find_creation_marks,
     find_locks,
+    find_pending_moves,
     find_stat_indexes,
 )
 from sandbox.workbench.reconciling.temporary_files import (
@@ -115,6 +116,7 @@ ALL: tuple[Finder, ...] = (
     find_worktrees,
     find_lost_worktrees,
     find_cut_off_edits,
+    find_pending_moves,
     find_refs,
     find_scratch_objects,
     find_temporary_folders,

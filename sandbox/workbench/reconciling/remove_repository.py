@@ -25,13 +25,14 @@ from sandbox.store.records import (
     find_repository,
     find_task,
     list_repositories,
+    list_tasks,
     require_no_open_task,
 )
 from sandbox.store.release_folder import find_releases
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.tasks.lifecycle import EDIT_WAIT_S, close_task, compare_task
-from sandbox.workbench.tasks.only_copies import find_only_copies
+from sandbox.workbench.tasks.only_copies import find_only_copies, list_requested
 from sandbox.workbench.tasks.worktrees import locate_worktree, remove_worktree
 from sandbox.workspaces.changes import describe_left_out
 
@@ -43,7 +44,8 @@ def remove(services: Services, repo_id: str, *, discard: bool) -> RemoveResult:
     its releases, which may be in use.
 
     Raises: `not_found`; `conflict` while it has open tasks; `dirty_workspace` when closed tasks left commits that were
-    never pushed, uncommitted changes, names that no commit can hold, or snapshots, unless `discard`.
+    never pushed or that the remote no longer has, uncommitted changes, names that no commit can hold, or snapshots,
+    unless `discard`.
     """
     ensure_recovered(services)
     home = services.home
@@ -73,7 +75,8 @@ def _find_only_copies(services: Services, repo_id: str, *, discard: bool) -> tup
     """Descriptions of work that exists only here. Raises: `dirty_workspace` unless `discard`."""
     clone = services.home.clone(repo_id)
     try:
-        in_clone = find_only_copies(Git(clone, services.settings.git.executable))
+        requested = list_requested(list_tasks(services.home, repo_id))
+        in_clone = find_only_copies(Git(clone, services.settings.git.executable), requested)
         uncopied = (ref.description for ref in find_uncopied_refs(clone))
         lost = (*(copy.description for copy in in_clone), *uncopied, *_find_uncommitted(services, repo_id))
     except SandboxError:

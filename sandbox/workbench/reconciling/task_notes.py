@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from sandbox.models import LeftoverAction
 from sandbox.store.home import Home
 from sandbox.store.liveness import DeadController, list_dead_controllers
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_task_id, list_folder
+from sandbox.workbench.tasks.pending_moves import finish_move
+
+_USE = re.compile(r"\A(mount|operation|start)-")
+_WORKSPACE = re.compile(r"([a-z_-]+)-[0-9a-f]{24}")
 
 
 def find_stat_indexes(reconciler: Reconciler) -> Iterator[Finding]:
@@ -43,18 +49,35 @@ def _unmark(path: Path) -> str | None:
     return ""
 
 
+def find_pending_moves(reconciler: Reconciler) -> Iterator[Finding]:
+    """Syncs and checkouts that were killed. The next operation on the task would finish them, too."""
+    services = reconciler.services
+    for path in find_matching(services.home.repositories, "tasks/*.moving"):
+        if not is_task_id(path.stem):
+            continue
+        if services.home.task(path.stem).exists():
+            finish = partial(finish_move, services, path.stem)
+            yield Finding("move", path.stem, finish, LeftoverAction.RESTORED, (path.stem,))
+        else:
+            yield Finding("move", path.stem, partial(_unmark, path), locks=(path.stem,))
+
+
 def find_locks(reconciler: Reconciler) -> Iterator[Finding]:
-    """Lock files of tasks without a record. A process that waits for an unlinked lock file retries on a new one."""
-    home = reconciler.services.home
-    for path in list_folder(home.repositories / "locks"):
-        task_id = path.stem.removeprefix("mount-").removeprefix("operation-")
-        if (
-            is_task_id(task_id)
-            and not home.task(task_id).exists()
-            and not _is_used(reconciler, task_id)
-            and is_abandoned(path)
-        ):
+    """Lock files of tasks without a record, and of workspaces that were released. A process that waits for an unlinked
+    lock file retries on a new one.
+    """
+    for path in list_folder(reconciler.services.home.repositories / "locks"):
+        if _has_no_owner(reconciler, path.stem) and is_abandoned(path):
             yield Finding("lock", path.name, partial(_unlock, path))
+
+
+def _has_no_owner(reconciler: Reconciler, lock: str) -> bool:
+    home = reconciler.services.home
+    if found := _WORKSPACE.fullmatch(lock):
+        folder = home.workspaces(found[1])
+        return folder.is_dir() and not (folder / f"{lock}.json").exists()
+    task_id = _USE.sub("", lock)
+    return is_task_id(task_id) and not home.task(task_id).exists() and not _is_used(reconciler, task_id)
 
 
 def _is_used(reconciler: Reconciler, task_id: str) -> bool:

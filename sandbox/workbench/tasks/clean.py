@@ -18,7 +18,7 @@ from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.tasks.guest_cleanup import remove_guest
 from sandbox.workbench.tasks.left_out_paths import require_approved_clean
 from sandbox.workbench.tasks.lifecycle import compare_task, lock_task
-from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head, keep_snapshot
+from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head, keep_snapshot, note_latest_state
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import lay_out_files
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree, replace_worktree
@@ -57,6 +57,8 @@ def clean_task(
         task = lay_out_files(services, task)
         repository, git = services.repositories.open(task.repo_id)
         previous = None if discard else _keep_changes(services, git, task, _require_new_paths(git, task, without))
+        if discard:
+            note_latest_state(git, task, task.head_commit)  # after a kill the next clean makes this state, too
         tree = previous.tree if previous else objects.tree_of(git, task.head_commit)
         below = fetch_whole_tree(services, repository, git, task.base_commit)
         remove_guest(services, task_id, task_ends=False)

@@ -63,11 +63,12 @@ if TYPE_CHECKING:
     from sandbox.git import log as git_log
     from sandbox.workbench.repositories import clone, commit_facts, known_rules, repository_settings
     from sandbox.workbench.repositories import lfs as lfs_files
-    from sandbox.workbench.tasks import busy_task, killed_starts, spare_tasks, tree_tasks
+    from sandbox.workbench.tasks import busy_task, killed_starts, pending_moves, spare_tasks, tree_tasks
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     busy_task = LazyModule("sandbox.workbench.tasks.busy_task")
     killed_starts = LazyModule("sandbox.workbench.tasks.killed_starts")
+    pending_moves = LazyModule("sandbox.workbench.tasks.pending_moves")
     spare_tasks = LazyModule("sandbox.workbench.tasks.spare_tasks")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
     cache_clones = LazyModule("sandbox.git.cache_clones")
@@ -348,6 +349,8 @@ def lock_task(
     require_task_record(services.home, task_id)
     with _hold(services, task_id, wait_s, waiting):
         remove_orphans(services, task_id)
+        if services.home.move_note(task_id).exists():
+            pending_moves.finish_move(services, task_id)
         yield find_task(services.home, task_id)
 
 
@@ -468,6 +471,8 @@ def close_task(
     task = find_task(services.home, task_id, allow_closed=True)
     with _hold(services, task_id, EDIT_WAIT_S):
         remove_orphans(services, task_id)
+        if services.home.move_note(task_id).exists() and not (delete and discard):
+            pending_moves.finish_move(services, task_id)
         services.home.spare_mark(task_id).unlink(missing_ok=True)
         task = find_task(services.home, task_id, allow_closed=True)
         site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
@@ -493,6 +498,7 @@ def close_task(
             if not has_worktree(site):
                 closed["worktree_path"] = None
             saved = save_task(services.home, task.model_copy(update=closed))
+        services.home.move_note(task_id).unlink(missing_ok=True)
         if refs is not None:
             _delete_refs(services, saved, refs.result())
     if delete:

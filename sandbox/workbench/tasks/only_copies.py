@@ -1,17 +1,24 @@
-"""Work in a cache clone that exists only here: commits that were never pushed, and snapshots of uncommitted files."""
+"""Work in a cache clone that exists only here: commits that the remote does not have, and snapshots of uncommitted
+files.
+
+A push moves the remote-tracking branch, as git's own does, and a fetch deletes it with the remote's branch. So a commit
+that was pushed is known to be there until a fetch says otherwise. Where the task has a pull request, the forge keeps
+the commit for it when the branch is deleted, as it is after a squash merge.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
+from sandbox.models import Task
 from sandbox.workbench.tasks.branch_names import PREFIX, read_owner
 
 _BRANCHES = "--branches=space-agent/*"
-_PUSHED = "--glob=refs/sandbox/*/pushed"
-_IS_KNOWN = lazy_pattern(r"refs/remotes/.+|refs/sandbox/[^/]+/pushed")
+_REMOTE = "refs/remotes/"
+_PUSHED = lazy_pattern(r"refs/sandbox/([^/]+)/pushed")
 
 
 @dataclass(frozen=True)
@@ -48,44 +55,59 @@ def list_work_refs(git: Git, *places: str) -> tuple[WorkRef, ...]:
     return tuple(WorkRef(name, oid, tree, parent) for oid, name, tree, parent in rows)
 
 
-def find_only_copies(git: Git) -> Iterator[OnlyCopy]:
-    """All such work of a clone, none if the clone is missing. Raises: the errors of a damaged clone."""
+def list_requested(tasks: Iterable[Task]) -> frozenset[str]:
+    """The ids of those tasks that have, or had, a pull request."""
+    return frozenset(task.id for task in tasks if task.pr_url)
+
+
+def find_only_copies(git: Git, requested: Collection[str]) -> Iterator[OnlyCopy]:
+    """All such work of a clone, none if the clone is missing. `requested`: of `list_requested`. Raises: the errors of a
+    damaged clone.
+    """
     if (git.git_dir / "HEAD").is_file():
-        yield from find_among(git, list_work_refs(git))
+        yield from find_among(git, list_work_refs(git), requested)
 
 
-def find_among(git: Git, refs: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
-    """All such work that these refs of a clone lead to."""
-    known = {ref.oid for ref in refs if _IS_KNOWN.fullmatch(ref.name)}
+def find_among(git: Git, refs: Sequence[WorkRef], requested: Collection[str]) -> Iterator[OnlyCopy]:
+    """All such work that these refs of a clone lead to. `requested`: of `list_requested`."""
+    pushed = [(found[1], ref.oid) for ref in refs if (found := _PUSHED.fullmatch(ref.name))]
+    kept = {oid for task_id, oid in pushed if task_id in requested}
+    known = {ref.oid for ref in refs if ref.name.startswith(_REMOTE)} | kept
     branches = [ref for ref in refs if ref.name.startswith(PREFIX) and ref.oid not in known]
     if branches:
-        yield from _find_unpushed(git, branches)
+        yield from _find_unpushed(git, branches, kept, {oid for _, oid in pushed})
     snapshots = [ref for ref in refs if "/snapshots/" in ref.name or "/rescued-" in ref.name]
-    yield from _find_snapshots(git, [ref for ref in snapshots if not ref.name.startswith(PREFIX)])
+    yield from _find_snapshots(git, [ref for ref in snapshots if not ref.name.startswith(PREFIX)], kept)
 
 
-def _find_unpushed(git: Git, branches: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
-    """Branches of tasks with a commit that is on no remote branch, on no tag and in no push of ours."""
-    known = ("--not", "--remotes", "--tags", _PUSHED)
+def _find_unpushed(
+    git: Git, branches: Sequence[WorkRef], kept: Collection[str], pushed: Collection[str]
+) -> Iterator[OnlyCopy]:
+    """Branches of tasks with a commit that is on no remote branch, on no tag and in no pull request of ours. `pushed`:
+    what the remote had once.
+    """
     which = branches[0].name if len(branches) == 1 else _BRANCHES
-    ours = set(git.run("rev-list", which, *known).decode().split())
+    hidden = _join_lines(f"^{oid}" for oid in kept)
+    ours = set(git.run("rev-list", which, "--stdin", "--not", "--remotes", "--tags", stdin=hidden).decode().split())
     for branch in branches:
         if branch.oid in ours:
             name = branch.name.removeprefix("refs/heads/").encode(errors="surrogateescape").decode(errors="replace")
-            yield OnlyCopy(read_owner(branch.name) or name, f"branch {name}: commits that were never pushed")
+            why = "that the remote no longer has" if branch.oid in pushed else "that were never pushed"
+            yield OnlyCopy(read_owner(branch.name) or name, f"branch {name}: commits {why}")
 
 
-def _find_snapshots(git: Git, snapshots: Sequence[WorkRef]) -> Iterator[OnlyCopy]:
+def _find_snapshots(git: Git, snapshots: Sequence[WorkRef], kept: Collection[str]) -> Iterator[OnlyCopy]:
     """Snapshots and rescued worktrees with files that are not in their parent commit, nor in the tip of a branch. A
     parent to which only snapshots lead, such as a commit of a tree workspace, goes with them.
     """
     if not snapshots:
         return
     parents = {ref.parent for ref in snapshots}
-    known = ("--not", "--remotes", "--tags", _BRANCHES, _PUSHED)
-    parents -= set(git.run("rev-list", "--stdin", *known, stdin=_join_lines(parents)).decode().split())
-    tips = ("rev-list", "--no-walk", "--no-commit-header", "--format=%T", _BRANCHES, _PUSHED, "--stdin")
-    committed = set(git.run(*tips, stdin=_join_lines(parents)).decode().split())
+    known = ("--not", "--remotes", "--tags", _BRANCHES)
+    asked = _join_lines([*parents, *(f"^{oid}" for oid in kept)])
+    parents -= set(git.run("rev-list", "--stdin", *known, stdin=asked).decode().split())
+    tips = ("rev-list", "--no-walk", "--no-commit-header", "--format=%T", _BRANCHES, "--stdin")
+    committed = set(git.run(*tips, stdin=_join_lines({*parents, *kept})).decode().split())
     for ref in snapshots:
         if ref.tree not in committed:
             task_id, _, kept = ref.name.removeprefix("refs/sandbox/").partition("/")

@@ -2,6 +2,9 @@
 
 A snapshot is a commit of the working state on the task's head, under `refs/sandbox/<task>/snapshots/<id>` in the cache
 clone. Pushes name one commit and one branch, so these refs never leave this host.
+
+The newest snapshot is what a task without a worktree gets back. A state that was kept before is not kept twice, so the
+newest by its id may be an older state: then `refs/sandbox/<task>/latest` leads to the commit of the state kept last.
 """
 
 from __future__ import annotations
@@ -71,6 +74,18 @@ class _SnapshotOnHead:
     base: str | None
 
 
+@dataclass(frozen=True)
+class _KeptStates:
+    """The snapshots of a task, oldest first. `latest`: where the ref of that name leads; None without it."""
+
+    snapshots: tuple[_SnapshotOnHead, ...]
+    latest: str | None
+
+    def find_newest(self, head: str) -> Snapshot | None:
+        """The snapshot on this head with the highest id."""
+        return next((kept.snapshot for kept in reversed(self.snapshots) if kept.head == head), None)
+
+
 def take_snapshot(services: Services, task_id: str, label: str = "", *, reads_all: bool = False) -> Snapshot:
     """Save the working state. If a snapshot of it exists, with the same label if one is given, return that one.
 
@@ -96,16 +111,36 @@ def keep_snapshot(services: Services, opened: TaskComparison, label: str) -> Sna
     """
     task, git = opened.task, opened.git
     with services.disk.admit(Writer.SNAPSHOT, demand_of_objects(opened.changes.tree)):
-        if same := _find_same_state(opened, label):
-            return same.model_copy(update={"rejected": opened.changes.list_rejected()})
-        with store_objects(git):
-            return _store_snapshot(git, task, opened, label)
+        kept = _read_kept_states(git, task.id)
+        same = _find_same_state(opened, kept, label)
+        if same is None:
+            with store_objects(git):
+                same = _store_snapshot(opened, kept, label)
+        note_latest_state(git, task, same.commit, kept)
+        return same.model_copy(update={"rejected": opened.changes.list_rejected()})
 
 
-def _store_snapshot(git: Git, task: Task, opened: TaskComparison, label: str) -> Snapshot:
-    now = datetime.now(UTC)
+def _store_snapshot(opened: TaskComparison, kept: _KeptStates, label: str) -> Snapshot:
+    task, git, now = opened.task, opened.git, datetime.now(UTC)
     stored = new_commits.build_commit(git, task.head_commit, opened.changes.tree, *_describe(task, label, now))
-    return _store_ref(git, task, stored, label, now).model_copy(update={"rejected": opened.changes.list_rejected()})
+    return _store_ref(git, task, stored, label, _draw_id(now, kept))
+
+
+def note_latest_state(git: Git, task: Task, commit: str, kept: _KeptStates | None = None) -> None:
+    """Note which state of a task was kept or asked for last: it gets this one back if it loses its worktree. `commit`:
+    of a snapshot, or the task's head for no changes. `kept`: as read before a snapshot was stored.
+    """
+    if kept is None:
+        kept = _read_kept_states(git, task.id)
+    newest = kept.find_newest(task.head_commit)
+    is_known = any(one.snapshot.commit == commit for one in kept.snapshots) or commit == task.head_commit
+    wanted = commit if is_known and newest is not None and newest.commit != commit else None
+    if wanted == kept.latest:
+        return
+    if wanted is not None:
+        refs.move_ref(git, _latest_ref(task.id), wanted, kept.latest or "0" * len(wanted))
+    elif kept.latest is not None:
+        git.run("update-ref", "--no-deref", "-d", _latest_ref(task.id), kept.latest)
 
 
 def keep_tree(services: Services, git: Git, task: Task, tree: str, label: str) -> Snapshot:
@@ -118,7 +153,8 @@ def keep_tree(services: Services, git: Git, task: Task, tree: str, label: str) -
 def _store_tree(git: Git, task: Task, tree: str, label: str) -> Snapshot:
     now = datetime.now(UTC)
     commit = new_commits.commit_tree(git, tree, task.head_commit, *_describe(task, label, now))
-    return _store_ref(git, task, StoredCommit(commit, tree), label, now)
+    snapshot_id = _draw_id(now, _read_kept_states(git, task.id))
+    return _store_ref(git, task, StoredCommit(commit, tree), label, snapshot_id)
 
 
 def _describe(task: Task, label: str, now: datetime) -> tuple[str, dict[str, str]]:
@@ -126,17 +162,32 @@ def _describe(task: Task, label: str, now: datetime) -> tuple[str, dict[str, str
     return f"{label or _NO_LABEL}\n\n{_BASE_KEY}: {task.base_commit}\n", SANDBOX_IDENTITY.as_environment(now)
 
 
-def _store_ref(git: Git, task: Task, stored: StoredCommit, label: str, now: datetime) -> Snapshot:
-    snapshot_id = f"snap-{int(now.timestamp() * 1e6):013x}-{secrets.token_hex(3)}"
+def _draw_id(now: datetime, kept: _KeptStates) -> str:
+    """An id after those of all older snapshots, also if the clock was set back since."""
+    newest_us = max((_read_time_us(one.snapshot.id) for one in kept.snapshots), default=0)
+    return f"snap-{max(int(now.timestamp() * 1e6), newest_us + 1):013x}-{secrets.token_hex(3)}"
+
+
+def _read_time_us(snapshot_id: str) -> int:
+    found = _ID.fullmatch(snapshot_id)
+    return int(found[1], 16) if found else 0
+
+
+def _read_time(snapshot_id: str) -> datetime:
+    return datetime.fromtimestamp(_read_time_us(snapshot_id) / 1e6, UTC)
+
+
+def _store_ref(git: Git, task: Task, stored: StoredCommit, label: str, snapshot_id: str) -> Snapshot:
     refs.move_ref(git, f"{_ref_prefix(task.id)}{snapshot_id}", stored.commit, None)
-    return Snapshot(id=snapshot_id, tree=stored.tree, commit=stored.commit, created_at=now, label=label)
+    taken = _read_time(snapshot_id)
+    return Snapshot(id=snapshot_id, tree=stored.tree, commit=stored.commit, created_at=taken, label=label)
 
 
-def _find_same_state(opened: TaskComparison, label: str) -> Snapshot | None:
+def _find_same_state(opened: TaskComparison, kept: _KeptStates, label: str) -> Snapshot | None:
     """The newest snapshot of this state on this head that may stand for a snapshot with this label."""
     head = opened.task.head_commit
-    listed = (kept for kept in reversed(_read_snapshots(opened.git, opened.task.id)) if kept.head == head)
-    fitting = [kept.snapshot for kept in listed if label in {*_REUSING_LABELS, kept.snapshot.label}]
+    listed = (one for one in reversed(kept.snapshots) if one.head == head)
+    fitting = [one.snapshot for one in listed if label in {*_REUSING_LABELS, one.snapshot.label}]
     if not fitting:
         return None
     tree = compute_tree_id(opened.git, head, opened.changes.tree)
@@ -147,45 +198,53 @@ def _ref_prefix(task_id: str) -> str:
     return f"refs/sandbox/{task_id}/snapshots/"
 
 
+def _latest_ref(task_id: str) -> str:
+    return f"refs/sandbox/{task_id}/latest"
+
+
 def list_snapshots(home: Home, repositories: RegisteredRepositories, task_id: str) -> tuple[Snapshot, ...]:
     """Snapshots of a task, oldest first; also of a closed task."""
     task = find_task(home, task_id, allow_closed=True)
-    return tuple(kept.snapshot for kept in _read_snapshots(repositories.open(task.repo_id)[1], task.id))
+    return tuple(kept.snapshot for kept in _read_kept_states(repositories.open(task.repo_id)[1], task.id).snapshots)
 
 
-def _read_snapshots(git: Git, task_id: str) -> list[_SnapshotOnHead]:
-    out = git.run("for-each-ref", f"--format={_FIELDS}", "--sort=refname", _ref_prefix(task_id))
-    rows = (line.split("\0") for line in out.decode("utf-8", errors="replace").splitlines())
-    return [
+def _read_kept_states(git: Git, task_id: str) -> _KeptStates:
+    places = (_ref_prefix(task_id), _latest_ref(task_id))
+    out = git.run("for-each-ref", f"--format={_FIELDS}", "--sort=refname", *places)
+    rows = [line.split("\0") for line in out.decode("utf-8", errors="replace").splitlines()]
+    snapshots = tuple(
         _SnapshotOnHead(_parse_row(row), row[3], row[5] if objects.is_object_id(row[5]) else None)
         for row in rows
         if _ID.fullmatch(row[0])
-    ]
+    )
+    return _KeptStates(snapshots, next((row[1] for row in rows if not row[0]), None))
 
 
 def _parse_row(row: list[str]) -> Snapshot:
     name, commit, tree, _, label, _ = row
-    found = _ID.fullmatch(name)
-    taken = int(found[1], 16) / 1e6 if found else 0.0
     return Snapshot(
         id=name,
         tree=tree,
         commit=commit,
-        created_at=datetime.fromtimestamp(taken, UTC),
+        created_at=_read_time(name),
         label="" if label == _NO_LABEL else label,
     )
 
 
 def find_newest_on_head(git: Git, task: Task) -> Snapshot | None:
-    """The task's last snapshot; None if there is none since its last commit."""
-    return next(
-        (kept.snapshot for kept in reversed(_read_snapshots(git, task.id)) if kept.head == task.head_commit), None
+    """The task's last snapshot; None if there is none since its last commit, or if it was made to have no changes."""
+    kept = _read_kept_states(git, task.id)
+    if kept.latest == task.head_commit:
+        return None
+    last = (
+        one.snapshot for one in kept.snapshots if (one.head, one.snapshot.commit) == (task.head_commit, kept.latest)
     )
+    return next(last, None) or kept.find_newest(task.head_commit)
 
 
 def _find_snapshot(git: Git, task: Task, snapshot_id: str) -> _SnapshotOnHead:
     """A snapshot of this task. Raises: `not_found`, also for a snapshot of another task."""
-    known = {kept.snapshot.id: kept for kept in _read_snapshots(git, task.id)}
+    known = {kept.snapshot.id: kept for kept in _read_kept_states(git, task.id).snapshots}
     if snapshot_id not in known:
         hint = f"`sandbox task snapshots {task.id}` shows all; `head` and `base` name the task's commits."
         raise not_found_error("snapshot", snapshot_id, reversed(known), hint, in_order=True)

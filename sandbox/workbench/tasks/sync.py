@@ -8,6 +8,7 @@ snapshot first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -57,6 +58,7 @@ from sandbox.workbench.tasks.lifecycle import (
     lock_task,
     require_approved_tree,
 )
+from sandbox.workbench.tasks.pending_moves import begin_move, end_move, finish_move
 from sandbox.workbench.tasks.snapshots import BEFORE_MOVE, keep_snapshot
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import lay_out_files
@@ -496,6 +498,7 @@ def _describe_move(task: Task, goal: _Goal, head: str) -> dict[str, object]:
 
 def _move(services: Services, opened: TaskComparison, trees: tuple[str, str], moved: Task) -> Task:
     """Change the files, then the branch, then the record. If the branch cannot be moved, the files are changed back.
+    After a kill on the way `pending_moves` does it.
 
     Raises: as `restore_tree`, which leaves the files unchanged; `conflict` if the branch is elsewhere.
     """
@@ -504,10 +507,24 @@ def _move(services: Services, opened: TaskComparison, trees: tuple[str, str], mo
     source = RestoreSource(git, find_large_files(services, task.repo_id, git, trees))
     with services.disk.admit(Writer.RESTORE, demand_of_difference(git, before, after, source.large)):
         require_writable_disk(services.home, task)
-        restore_tree(source, opened.files, before, after, opened.owner, opened.changes.rejected)
+        begin_move(services.home, task, trees, moved)
+        try:
+            restore_tree(source, opened.files, before, after, opened.owner, opened.changes.rejected)
+        except SandboxError:
+            _finish_failed_move(services, task)
+            raise
     try:
         refs.move_ref(git, f"refs/heads/{task.branch}", moved.head_commit, task.head_commit)
     except SandboxError:
         restore_tree(source, opened.files, after, before, opened.owner, opened.changes.rejected)
+        _finish_failed_move(services, task)
         raise
-    return save_task(services.home, moved)
+    saved = save_task(services.home, moved)
+    end_move(services.home, task.id)
+    return saved
+
+
+def _finish_failed_move(services: Services, task: Task) -> None:
+    """The files are as before, but for those that could not be written: then the note stays for the next operation."""
+    with suppress(SandboxError):
+        finish_move(services, task.id)

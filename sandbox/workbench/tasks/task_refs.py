@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sandbox.git.process import Git
 from sandbox.git.refs import resolve_ref, run_update_ref
 from sandbox.models import Task
-from sandbox.workbench.tasks.only_copies import WorkRef, find_among, list_work_refs
+from sandbox.workbench.tasks.only_copies import WorkRef, find_among, list_requested, list_work_refs
 
 
 def list_refs(git: Git, task: Task) -> tuple[WorkRef, ...]:
@@ -21,8 +21,9 @@ def list_refs_without_work(git: Git, task: Task) -> tuple[WorkRef, ...]:
     The branch that it began at is listed, too: mostly it has the task's last commit, and no history has to be read.
     """
     branch, place = _name_refs(task)
-    refs = list_work_refs(git, branch, place, f"refs/remotes/origin/{task.base_branch}")
-    if any(copy.is_of(task.id) for copy in find_among(git, refs)):
+    tracked = (f"refs/remotes/origin/{name}" for name in (task.base_branch, task.branch))
+    refs = list_work_refs(git, branch, place, *tracked)
+    if any(copy.is_of(task.id) for copy in find_among(git, refs, list_requested([task]))):
         return ()
     return _refs_of(task, refs)
 

@@ -8,13 +8,14 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import ReleaseManifest
+from sandbox.store import release_folder
 from sandbox.store.home import Home
 from sandbox.store.release_folder import LOCK_WAIT_S, Releases, open_releases, staged_release, write_release_file
 
@@ -201,3 +202,24 @@ def held_elsewhere(home: Home) -> Iterator[None]:
     finally:
         over.set()
         child.join(60)
+
+
+def test_a_clock_that_is_set_back_does_not_keep_an_unconfirmed_release(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fast(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # no `Self` is made
+            return datetime.now(tz) + timedelta(days=2)
+
+    with open_releases(home, "r") as releases:
+        promote(releases, OLD)
+    with monkeypatch.context() as patched, open_releases(home, "r") as releases:
+        patched.setattr(release_folder, "datetime", Fast)
+        releases.promote(publish(releases, NEW), Fast.now(UTC) + LATER)
+        releases.settle(Fast.now(UTC) - timedelta(seconds=30))  # a correction
+        assert (in_use(home), release_folder.list_unsettled(home)[0].is_due) == (NEW, False)
+    assert release_folder.list_unsettled(home)[0].is_due
+    with open_releases(home, "r") as releases:
+        releases.settle()
+    assert in_use(home) == OLD

@@ -176,7 +176,7 @@ def test_a_branch_that_a_ref_of_the_remote_has_is_known_without_git() -> None:
     remote = WorkRef("refs/remotes/origin/main", "a" * 40, "b" * 40, "")
     for oid, asked in (("a" * 40, 0), ("c" * 40, 1)):
         branch = WorkRef("refs/heads/space-agent/12345678-work", oid, "b" * 40, "")
-        assert list(find_among(git, [branch, remote])) == []
+        assert list(find_among(git, [branch, remote], ())) == []
         assert git.run.call_count == asked
 
 
