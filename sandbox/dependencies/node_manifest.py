@@ -24,7 +24,8 @@ class NodeProject:
     """One package.json. `groups`: for each of `GROUPS` the ranges by name, `npm:REAL@RANGE` for an alias. `declared`:
     the same as written, to see whether a lock file is of this package.json. `linked`: names that are no packages of a
     registry, such as members of the workspace. `engines`: the range of Node.js that it names; `*` for none. `patterns`:
-    for the folders of more members. `name`: its own, '' for none.
+    for the folders of more members. `lists_all`: none of those that it lists was left out. `name`: its own, '' for
+    none.
     """
 
     groups: Mapping[str, Mapping[str, str]]
@@ -34,6 +35,7 @@ class NodeProject:
     engines: str = "*"
     patterns: tuple[str, ...] = ()
     name: str = ""
+    lists_all: bool = True
 
 
 def read_project(collection: Collection, folder: str = "") -> NodeProject | None:
@@ -51,10 +53,18 @@ def read_project(collection: Collection, folder: str = "") -> NodeProject | None
     for group, found in declared.items():
         leave_out = linked | (optional_peers if group == "peerDependencies" else set())
         groups[group] = _read_group(collection, {n: t for n, t in found.items() if n not in leave_out}, path)
+    known = len(collection.refused)
     members, patterns = ((), ()) if folder else _read_members(collection, document)
     name = document.get("name")
     return NodeProject(
-        groups, declared, members, linked, read_engines(document), patterns, name if isinstance(name, str) else ""
+        groups,
+        declared,
+        members,
+        linked,
+        read_engines(document),
+        patterns,
+        name if isinstance(name, str) else "",
+        lists_all=len(collection.refused) == known,
     )
 
 
@@ -105,7 +115,10 @@ def _read_members(collection: Collection, document: Mapping[str, Any]) -> tuple[
     if listed is None:
         listed = yaml_subset.read_list(collection.load_text(PNPM_WORKSPACE), "packages")
     members, patterns = [], []
-    for text in listed[:MAX_MEMBERS] if isinstance(listed, list) else ():
+    listed = listed if isinstance(listed, list) else []
+    if len(listed) > MAX_MEMBERS:
+        collection.refuse(f"more than {MAX_MEMBERS} members", RefusalReason.LIMIT, FILE)
+    for text in listed[:MAX_MEMBERS]:
         is_pattern = isinstance(text, str) and ("*" in text or text.startswith("!"))
         try:
             if is_pattern and ".." not in text and not text.startswith("/"):
