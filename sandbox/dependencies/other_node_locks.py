@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sandbox.dependencies import yaml_subset
-from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
+from sandbox.dependencies.collection import LOCK_BYTES, MAX_LOCKED, Collection
 from sandbox.dependencies.node_lock import read_hashes
 from sandbox.dependencies.node_manifest import NodeProject
 from sandbox.dependencies.node_members import NodeWorkspace
@@ -24,7 +24,6 @@ from sandbox.dependencies.node_values import (
     split_spec,
 )
 from sandbox.dependencies.requirement_text import RefusedTextError
-from sandbox.models.dependencies import RefusalReason
 
 PNPM = "pnpm-lock.yaml"
 YARN = "yarn.lock"
@@ -44,6 +43,8 @@ def read_other_locks(collection: Collection, workspace: NodeWorkspace) -> list[P
         if not (text := collection.load_text(path, LOCK_BYTES)):
             continue
         packages, projects = read(collection, text, workspace)
+        if collection.is_cut:
+            return []
         try:
             placed = lay_out(packages, projects)
             for one in placed:
@@ -63,8 +64,8 @@ def _read_pnpm(
     described, snapshots = _map(document, "packages"), _map(document, "snapshots")
     packages: dict[str, Package] = {}
     for shown, entry in (snapshots or described).items():
-        if len(packages) + len(collection.refused) >= MAX_ENTRIES:
-            collection.refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, PNPM)
+        if len(packages) + len(collection.refused) >= MAX_LOCKED:
+            collection.cut_lock(PNPM)
             break
         key = shown.removeprefix("/")
         about = _map(described, key.partition("(")[0]) if snapshots else _as_map(entry)
@@ -123,8 +124,8 @@ def _read_yarn(
     packages: dict[str, Package] = {}
     wanted: dict[str, _Needs] = {}
     for number, (keys, entry) in enumerate(_split_yarn(text)):
-        if number >= MAX_ENTRIES:
-            collection.refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, YARN)
+        if number >= MAX_LOCKED:
+            collection.cut_lock(YARN)
             break
         try:
             if (folder := _find_member(entry)) is not None:
