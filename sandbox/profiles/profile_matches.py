@@ -47,7 +47,7 @@ def find_matches(profiles: Mapping[str, Profile], read: ReadBaseFile) -> tuple[P
 
 
 def find_other_matches(matches: Sequence[ProfileMatch], used: Sequence[Profile]) -> tuple[ProfileMatch, ...]:
-    """Of the matches, those whose tests run with none of the profiles in use: they have other packages, or, without
+    """Of the matches, those that are tested with none of the profiles in use: they have other packages, or, without
     packages, another image. `used`: that of the first match, and others of the same folder.
     """
     first = matches[0].weight if matches else 0

@@ -69,6 +69,58 @@ def test_what_has_no_tests_of_its_own_or_is_used_anyway_is_no_remark(
     assert _seen(bench, upstream, files) == []
 
 
+MEMBERS: dict[str, dict[str, bytes]] = {
+    "cargo": {
+        "Cargo.toml": b"[workspace]\nmembers = ['crates/*']\n",
+        "crates/a/Cargo.toml": b"[package]\n",
+        "tools/Cargo.toml": b"[package]\n",
+    },
+    "uv": {
+        "pyproject.toml": PACKAGE + b"[tool.uv.workspace]\nmembers = ['packages/*']\n",
+        "packages/a/pyproject.toml": PACKAGE,
+        "tools/pyproject.toml": PACKAGE,
+    },
+    "npm": {
+        "package.json": b'{"workspaces": ["packages/*", "!packages/old"]}',
+        "packages/a/package.json": NODE,
+        "packages/old/package.json": NODE,
+        "tools/package.json": NODE,
+    },
+    "pnpm": {
+        "package.json": NODE,
+        "pnpm-workspace.yaml": b"packages:\n  - 'packages/**'\n",
+        "packages/a/package.json": NODE,
+        "tools/package.json": NODE,
+    },
+    "maven": {
+        "pom.xml": b"<modules>\n<module>core</module>\n</modules>",
+        "core/pom.xml": b"",
+        "tools/pom.xml": b"",
+    },
+    "gradle": {
+        "settings.gradle": b"include ':app', 'lib:x'\ninclude(\n  'b')\n",
+        "app/build.gradle": b"",
+        "lib/x/build.gradle": b"",
+        "b/build.gradle": b"",
+        "tools/build.gradle": b"",
+    },
+}
+
+
+@pytest.mark.parametrize("files", MEMBERS.values(), ids=MEMBERS)
+def test_members_of_a_workspace_are_tested_and_no_projects_that_are_not_used(
+    files: dict[str, bytes], bench: Workbench, upstream: Upstream
+) -> None:
+    """Control: a folder that is no member, or one of another kind."""
+    others = {"crates/go/go.mod": b"module x\n", "packages/go/go.mod": b"module x\n"}
+    for name, content in {**files, **others}.items():
+        upstream.write(name, content)
+    upstream.commit()
+    found = {project.subpath for project in bench.detect_profiles(str(upstream.root)).projects}
+    old = {"packages/old"} if "packages/old/package.json" in files else set[str]()
+    assert found == {"tools", "crates/go", "packages/go"} | old
+
+
 def test_a_choice_of_a_person_ends_the_remark(bench: Workbench, upstream: Upstream) -> None:
     files = {"manage.py": b"", "package.json": NODE, "Gemfile": b""}
     assert len(_seen(bench, upstream, files)) == 1
