@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from packaging.utils import canonicalize_name
 
@@ -60,6 +61,7 @@ class Collection:
     listings: dict[str, list[str]] = field(default_factory=dict)
     patterns: int = 0  # of folders, that were looked at
     compared: int = 0  # names of folders, with patterns
+    catalogs: Mapping[str, Any] | None = None  # of pnpm, once they were read
     extras: dict[str, tuple[object, str]] = field(default_factory=dict)
     wanted_extras: list[tuple[str, Role]] = field(default_factory=list)
     groups: dict[str, object] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from sandbox.models.dependencies import RefusalReason
 
 FILE = "package.json"
 PNPM_WORKSPACE = "pnpm-workspace.yaml"
+_CATALOG = "catalog:"
 GROUPS = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
 
 
@@ -49,10 +50,13 @@ def read_project(collection: Collection, folder: str = "") -> NodeProject | None
         name for found in declared.values() for name, text in found.items() if str(text).startswith("workspace:")
     )
     optional_peers = _list_optional_peers(document)
+    catalogs = _read_catalogs(collection, declared)
     groups = {}
     for group, found in declared.items():
         leave_out = linked | (optional_peers if group == "peerDependencies" else set())
-        groups[group] = _read_group(collection, {n: t for n, t in found.items() if n not in leave_out}, path)
+        groups[group] = _read_group(
+            collection, {n: _look_up(n, t, catalogs) for n, t in found.items() if n not in leave_out}, path
+        )
     known = len(collection.refused)
     members, patterns = ((), ()) if folder else _read_members(collection, document)
     name = document.get("name")
@@ -66,6 +70,28 @@ def read_project(collection: Collection, folder: str = "") -> NodeProject | None
         name if isinstance(name, str) else "",
         lists_all=len(collection.refused) == known,
     )
+
+
+def _read_catalogs(collection: Collection, declared: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """pnpm-workspace.yaml, if a range is of a catalog. Parsed once: each member may name one."""
+    texts = (text for found in declared.values() for text in found.values())
+    if not any(isinstance(text, str) and text.startswith(_CATALOG) for text in texts):
+        return {}
+    if collection.catalogs is None:
+        collection.catalogs = yaml_subset.parse(collection.load_text(PNPM_WORKSPACE))
+    return collection.catalogs
+
+
+def _look_up(name: str, text: object, catalogs: Mapping[str, Any]) -> object:
+    """What a catalog of pnpm-workspace.yaml says for `catalog:` and `catalog:NAME`; else the text itself."""
+    if not isinstance(text, str) or not text.startswith(_CATALOG):
+        return text
+    which = text.removeprefix(_CATALOG).strip()
+    named = catalogs.get("catalogs")
+    found = named.get(which or "default") if isinstance(named, dict) else None
+    if found is None and which in {"", "default"}:
+        found = catalogs.get("catalog")
+    return found.get(name, text) if isinstance(found, dict) else text
 
 
 def load_json(collection: Collection, path: str, limit: int) -> dict[str, Any]:

@@ -144,3 +144,44 @@ def test_members_are_not_compared_with_the_lock_file_if_not_all_are_known() -> N
     member = {"packages/a/package.json": json.dumps({"name": "a", "dependencies": {"m1": "1.0.0", "jest": "^29.0.0"}})}
     found = _plan({"package.json": json.dumps(root), **files, **MEMBERS, **member, "yarn.lock": LOCKS["yarn-1"]})
     assert len(_places(found)) == 3
+
+
+CATALOG = (
+    "packages:\n  - 'packages/*'\ncatalog:\n  vitest: ^2.0.0\n  '@s/x': ^1.0.0\n"
+    "catalogs:\n  old:\n    react: ^17.0.0\n  odd:\n    bad: github:a/b\n"
+)
+USES = {
+    "package.json": json.dumps({"name": "r", "devDependencies": {"vitest": "catalog:", "@s/x": "catalog:default"}}),
+    "packages/a/package.json": json.dumps({"name": "a", "dependencies": {"react": "catalog:old"}}),
+    "pnpm-workspace.yaml": CATALOG,
+}
+
+
+def test_ranges_of_a_catalog_of_pnpm_are_asked_for() -> None:
+    """Control: names that no catalog has, and what may not stand in package.json either, are refused."""
+    found = _plan(USES)
+    assert found.wanted == ("@s/x@^1.0.0", "react@^17.0.0", "vitest@^2.0.0")
+    assert found.refused == ()
+    bad = {"bad": "catalog:odd", "none": "catalog:", "lost": "catalog:lost"}
+    found = _plan(USES | {"package.json": json.dumps({"dependencies": bad | {"vitest": "catalog:"}})})
+    assert [(entry.text, entry.reason.value) for entry in found.refused] == [
+        ("bad github:a/b", "version_control"),
+        ("none catalog:", "version"),
+        ("lost catalog:lost", "version"),
+    ]
+
+
+def test_what_a_lock_file_places_of_a_catalog_is_not_shown_as_refused() -> None:
+    entries = "".join(
+        f"  '{name}':\n    resolution: {{integrity: {SRI}}}\n"
+        for name in ("vitest@2.1.0", "@s/x@1.0.0", "react@17.0.2")
+    )
+    importers = (
+        "  .:\n    devDependencies:\n      vitest:\n        specifier: 'catalog:'\n        version: 2.1.0\n"
+        "      '@s/x':\n        specifier: catalog:default\n        version: 1.0.0\n"
+        "  packages/a:\n    dependencies:\n      react:\n        specifier: catalog:old\n        version: 17.0.2\n"
+    )
+    lock = f"lockfileVersion: '9.0'\nimporters:\n{importers}packages:\n{entries}"
+    found = _plan(USES | {"pnpm-lock.yaml": lock})
+    assert _places(found) == ["@s+x@1.0.0.tgz", "react@17.0.2.tgz", "vitest@2.1.0.tgz"]
+    assert found.refused == ()
