@@ -17,6 +17,7 @@ _SHOWN = {
     RemarkKind.NO_CHECKS,
     RemarkKind.BELOW,
     RemarkKind.SUGGESTION,
+    RemarkKind.UNCHECKED,
     RemarkKind.IMAGE,
 }  # packages are shown with their file
 

@@ -34,6 +34,7 @@ _CI_VARIABLES = {"GITHUB_ACTIONS", "GITLAB_CI"}
 _ALWAYS_SHOWN = {
     RemarkKind.SUGGESTION,  # a reader of "verified" may think that these checks ran
     RemarkKind.ONLY_FOLDER,  # or that all folders were looked at
+    RemarkKind.UNCHECKED,  # or that all languages were tested
     RemarkKind.IMAGE,  # or that the profile's image was used
 }
 _ON_FAILURE = {RemarkKind.PACKAGES, RemarkKind.SUBMODULES, RemarkKind.LFS, RemarkKind.GIT_DATA}

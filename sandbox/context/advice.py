@@ -34,6 +34,9 @@ class SeenFacts:
     """What is known of a commit. `repo_id`, `remote_url`: for the commands. `profile`: the one in use; `has_checks`:
     of it.
 
+    `folder`: where checks run, '' for the top. `others`: profiles that match there, too, and are not used, with the
+    evidence; `foreign`: build files there by language, of languages without a profile. Both are empty if a person
+    chose the profile.
     `manifests`: build files, as paths. `unreadable`: of those, what cannot be parsed, and why. `near`: profiles that
     have one of their files here, and look for more in it. `below`: the profile that each folder matches by itself.
     `only_folder`: the one of them that checks run in, since no other holds a project. `suggestion`: hash of an
@@ -65,6 +68,9 @@ class SeenFacts:
     image: str = ""
     language: str = "Python"
     versions: Mapping[str, str] | None = None
+    folder: str = ""
+    others: Mapping[str, str] | None = None
+    foreign: Mapping[str, Sequence[str]] | None = None
 
 
 def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
@@ -75,6 +81,7 @@ def find_advice(facts: SeenFacts) -> tuple[Remark, ...]:
             _no_checks,
             _below,
             _only_folder,
+            _unchecked,
             _suggestion,
             _packages,
             _submodules,
@@ -175,6 +182,33 @@ def _only_folder(facts: SeenFacts) -> Iterator[Remark]:
         seen=f"The only project is in {facts.only_folder}/ ({facts.profile}): its checks run there",
         remedy=keep if _PLAIN.fullmatch(facts.only_folder) else "",
     )
+
+
+def _unchecked(facts: SeenFacts) -> Iterator[Remark]:
+    """Where a person takes one profile's verdict for that of all languages. A choice of theirs ends it."""
+    others, foreign = facts.others or {}, facts.foreign or {}
+    if not facts.has_checks or not (others or foreign):
+        return
+    matching = _join([f"{name} ({evidence})" for name, evidence in others.items()])
+    languages = _join([f"{language} ({', '.join(files[:_SHOWN])})" for language, files in foreign.items()])
+    seen = [f"{matching} {'matches' if len(others) == 1 else 'match'}, too"] if others else []
+    seen += [f"no profile is for {languages}"] if foreign else []
+    text = "; ".join(seen)
+    place = facts.folder or "."
+    added = " ".join(f"--project {name}={place}:{name}" for name in others)
+    commands = [f"`sandbox repo set {facts.repo_id} {added}` adds {'it' if len(others) == 1 else 'them'}"]
+    remedy = commands if others and _is_plain(place) else []
+    remedy.append(f"`sandbox repo set {facts.repo_id} --profile {facts.profile}` keeps this choice")
+    own = f"; a profile of yours runs {_join(list(foreign))} (docs/profiles.md)" if foreign else ""
+    yield Remark(
+        kind=RemarkKind.UNCHECKED,
+        seen=f"Only the tests of {facts.profile} run. {text[:1].upper() if not others else text[:1]}{text[1:]}",
+        remedy=f"{', '.join(remedy)}{own}",
+    )
+
+
+def _is_plain(folder: str) -> bool:
+    return folder == "." or bool(_PLAIN.fullmatch(folder))
 
 
 def _show_remote(url: str) -> str:

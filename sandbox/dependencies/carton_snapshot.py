@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
+from sandbox.dependencies.collection import LOCK_BYTES, Collection
 from sandbox.dependencies.perl_values import MODULE, split_distribution
 from sandbox.models.dependencies import LockedPackage, RefusalReason
 
@@ -43,19 +43,16 @@ def read_snapshot(collection: Collection) -> list[LockedModule]:
                 path = _take_path(collection, value)
         elif column == _MODULE and field == "provides" and path and MODULE.fullmatch(name):
             if len(modules) >= _MAX_MODULES:
-                collection.refuse_rest(FILE)
+                collection.cut_lock(FILE, _MAX_MODULES)
                 break
             modules.append(LockedModule(name, value, path))
-    return modules
+    return [] if collection.is_cut else modules
 
 
 def _take_path(collection: Collection, path: str) -> str:
     found = split_distribution(path)
     if found is None:
         collection.refuse(path, RefusalReason.PATH, FILE)
-        return ""
-    if len(collection.locked) >= MAX_ENTRIES:
-        collection.refuse_rest(FILE)
         return ""
     author, name, version = found
     collection.add_locked(LockedPackage(name=f"{author}/{name}", version=version, origin=FILE))

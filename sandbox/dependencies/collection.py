@@ -21,7 +21,8 @@ MAX_LOOKS = 512  # for files, also for those that are not there: each may be a p
 MAX_LISTED_FILES = 200_000  # of a tree in which folders are looked for
 MAX_LISTED_FOLDERS = 5_000  # that have a manifest
 ALL_BYTES = 4 * 1024**2  # of all files that are read
-MAX_ENTRIES = 2_000  # requirements and refused entries together; and locked packages
+MAX_ENTRIES = 2_000  # requirements and refused entries together
+MAX_LOCKED = 10_000  # entries of a lock file: what 2 MiB of one hold that a package manager wrote, but for a go.sum
 MAX_GROUPS = 500  # dependency groups of one file: each may include all others
 
 ReadFile = Callable[[str], bytes | None]
@@ -51,7 +52,7 @@ class Collection:
     what. `of_tree`: names of packages of the tree, which no registry is asked for. `elsewhere`: names of packages that
     come neither from a registry nor from the tree, and why they are refused. `named_folders`: packages of the tree that
     requirements files name. `computed`: the project's build computes what it needs to run; `declared`: pyproject.toml
-    says it, so setup.py does not.
+    says it, so setup.py does not. `is_cut`: a lock file has more entries than are read, so none of it is followed.
     """
 
     read: ReadFile
@@ -61,6 +62,7 @@ class Collection:
     listings: dict[str, list[str]] = field(default_factory=dict)
     patterns: int = 0  # of folders, that were looked at
     compared: int = 0  # names of folders, with patterns
+    catalogs: Mapping[str, Any] | None = None  # of pnpm, once they were read
     extras: dict[str, tuple[object, str]] = field(default_factory=dict)
     wanted_extras: list[tuple[str, Role]] = field(default_factory=list)
     groups: dict[str, object] = field(default_factory=dict)
@@ -73,6 +75,7 @@ class Collection:
     unnamed: list[tuple[object, str]] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
     locked: list[LockedPackage] = field(default_factory=list)
+    is_cut: bool = False
     refused: list[RefusedEntry] = field(default_factory=list)
 
     @property
@@ -179,11 +182,17 @@ class Collection:
 
     def add_locked(self, package: LockedPackage) -> None:
         """Add one package of a lock file."""
-        if len(self.locked) >= MAX_ENTRIES:
-            return self.refuse_rest(package.origin)
+        if self.is_cut or len(self.locked) >= MAX_LOCKED:
+            return self.cut_lock(package.origin)
         if package.name in self.elsewhere and package.name != self.project:
             return self.refuse(package.name, self.elsewhere[package.name], package.origin)
         return self.locked.append(package)
+
+    def cut_lock(self, path: str, limit: int = MAX_LOCKED) -> None:
+        """Follow no lock file: this one has more entries than are read, and the others would be missing, unsaid."""
+        if not self.is_cut:
+            self.refuse(f"more than {limit} entries: it is not followed", RefusalReason.LIMIT, path)
+        self.is_cut = True
 
     def refuse(self, text: str, reason: RefusalReason, origin: str) -> None:
         """Record an entry that is not used."""
@@ -206,7 +215,7 @@ class Collection:
             computed=self.computed,
             files=tuple(path for path, text in self.files.items() if text is not None),
             requirements=tuple(dict.fromkeys(self.requirements)),
-            locked=tuple(dict.fromkeys(self.locked)),
+            locked=() if self.is_cut else tuple(dict.fromkeys(self.locked)),
             refused=tuple(dict.fromkeys(self.refused)),
         )
 

@@ -62,6 +62,15 @@ def find_folders(collection: Collection, pattern: str, manifest: str) -> list[st
     return None if len(found) > MAX_FOLDERS else found
 
 
+def fits_pattern(folder: str, pattern: str) -> bool:
+    """Whether a folder of the tree fits a pattern, or is the plain path that it is. False for one that is not
+    understood.
+    """
+    marks = sum(pattern.count(mark) for mark in _MARKS)
+    is_understood = pattern.isprintable() and len(pattern) <= _MAX_CHARS and marks <= _MAX_MARKS
+    return is_understood and _fits(folder.split("/"), _split(pattern))
+
+
 def find_members(collection: Collection, patterns: Iterable[str], manifest: str) -> tuple[list[str], list[str]]:
     """The folders that fit one of the patterns and none of those that begin with `!`; and the patterns that are not
     understood.

@@ -1,7 +1,7 @@
 """Go's `h1:` hashes of a module's zip and of its go.mod. https://pkg.go.dev/golang.org/x/mod/sumdb/dirhash#Hash1
 
 The zip comes from outside: its list of files is bounded before Python's reader loads it, its content while it is read.
-So is the content of all zips of a layer: half a megabyte may unpack to 500 MiB, and a go.sum may name 2,000 of them.
+So is the content of all zips of a layer: half a megabyte may unpack to 500 MiB, and a go.sum may name 10,000 of them.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ class EcosystemSteps:
 
     `version_form`: what equal versions have in common; None if the checks' own package manager compares the hashes of
     the lock file once more, and uses no other ones. `additions`: packages that a fetch may add to those of a lock file;
-    None for any.
+    None for any. `find_root`: the folder of the manifests that say what a project in a folder needs, such as that of
+    its workspace above it; None if only its own do.
     """
 
     manifests: tuple[str, ...]
@@ -127,6 +128,7 @@ class EcosystemSteps:
     built: str = "layer"
     version_form: Callable[[str], str] | None = None
     additions: frozenset[str] | None = None
+    find_root: Callable[[ReadFile, str], str] | None = None
     may_be_empty: bool = False
     unpacks_only: bool = False
     description: ProjectDescription | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
+from sandbox.dependencies.collection import LOCK_BYTES, MAX_LOCKED, Collection
 from sandbox.dependencies.node_manifest import NodeProject
 from sandbox.dependencies.node_tree import MAX_DEPTH, Package, Placed, parse_place, require_systems
 from sandbox.dependencies.node_values import (
@@ -37,15 +37,15 @@ def read_npm_lock(collection: Collection, project: NodeProject) -> list[Placed]:
             entries: Iterator[tuple[str, Any]] = iter(packages.items())
         else:
             entries = _flatten(document.get("dependencies"), "")
-        return list(_read_entries(collection, entries, path))
+        placed = list(_read_entries(collection, entries, path))
+        return [] if collection.is_cut else placed
     return []
 
 
 def _read_entries(collection: Collection, entries: Iterator[tuple[str, Any]], path: str) -> Iterator[Placed]:
     for number, (place, entry) in enumerate(entries):
-        if number >= MAX_ENTRIES:
-            collection.refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, path)
-            return
+        if number >= MAX_LOCKED:
+            return collection.cut_lock(path)
         if not isinstance(entry, dict):
             collection.refuse(place, RefusalReason.SYNTAX, path)
         elif "node_modules" in place.split("/") and not _is_of_others(entry):

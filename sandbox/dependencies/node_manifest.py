@@ -15,6 +15,7 @@ from sandbox.models.dependencies import RefusalReason
 
 FILE = "package.json"
 PNPM_WORKSPACE = "pnpm-workspace.yaml"
+_CATALOG = "catalog:"
 GROUPS = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
 
 
@@ -23,7 +24,8 @@ class NodeProject:
     """One package.json. `groups`: for each of `GROUPS` the ranges by name, `npm:REAL@RANGE` for an alias. `declared`:
     the same as written, to see whether a lock file is of this package.json. `linked`: names that are no packages of a
     registry, such as members of the workspace. `engines`: the range of Node.js that it names; `*` for none. `patterns`:
-    for the folders of more members. `name`: its own, '' for none.
+    for the folders of more members. `lists_all`: none of those that it lists was left out. `name`: its own, '' for
+    none.
     """
 
     groups: Mapping[str, Mapping[str, str]]
@@ -33,6 +35,7 @@ class NodeProject:
     engines: str = "*"
     patterns: tuple[str, ...] = ()
     name: str = ""
+    lists_all: bool = True
 
 
 def read_project(collection: Collection, folder: str = "") -> NodeProject | None:
@@ -46,15 +49,48 @@ def read_project(collection: Collection, folder: str = "") -> NodeProject | None
         name for found in declared.values() for name, text in found.items() if str(text).startswith("workspace:")
     )
     optional_peers = _list_optional_peers(document)
+    catalogs = _read_catalogs(collection, declared)
     groups = {}
     for group, found in declared.items():
         leave_out = linked | (optional_peers if group == "peerDependencies" else set())
-        groups[group] = _read_group(collection, {n: t for n, t in found.items() if n not in leave_out}, path)
+        groups[group] = _read_group(
+            collection, {n: _look_up(n, t, catalogs) for n, t in found.items() if n not in leave_out}, path
+        )
+    known = len(collection.refused)
     members, patterns = ((), ()) if folder else _read_members(collection, document)
     name = document.get("name")
     return NodeProject(
-        groups, declared, members, linked, read_engines(document), patterns, name if isinstance(name, str) else ""
+        groups,
+        declared,
+        members,
+        linked,
+        read_engines(document),
+        patterns,
+        name if isinstance(name, str) else "",
+        lists_all=len(collection.refused) == known,
     )
+
+
+def _read_catalogs(collection: Collection, declared: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """pnpm-workspace.yaml, if a range is of a catalog. Parsed once: each member may name one."""
+    texts = (text for found in declared.values() for text in found.values())
+    if not any(isinstance(text, str) and text.startswith(_CATALOG) for text in texts):
+        return {}
+    if collection.catalogs is None:
+        collection.catalogs = yaml_subset.parse(collection.load_text(PNPM_WORKSPACE))
+    return collection.catalogs
+
+
+def _look_up(name: str, text: object, catalogs: Mapping[str, Any]) -> object:
+    """What a catalog of pnpm-workspace.yaml says for `catalog:` and `catalog:NAME`; else the text itself."""
+    if not isinstance(text, str) or not text.startswith(_CATALOG):
+        return text
+    which = text.removeprefix(_CATALOG).strip()
+    named = catalogs.get("catalogs")
+    found = named.get(which or "default") if isinstance(named, dict) else None
+    if found is None and which in {"", "default"}:
+        found = catalogs.get("catalog")
+    return found.get(name, text) if isinstance(found, dict) else text
 
 
 def _read_group(collection: Collection, found: Mapping[str, object], path: str) -> dict[str, str]:
@@ -89,7 +125,10 @@ def _read_members(collection: Collection, document: Mapping[str, Any]) -> tuple[
     if listed is None:
         listed = yaml_subset.read_list(collection.load_text(PNPM_WORKSPACE), "packages")
     members, patterns = [], []
-    for text in listed[:MAX_MEMBERS] if isinstance(listed, list) else ():
+    listed = listed if isinstance(listed, list) else []
+    if len(listed) > MAX_MEMBERS:
+        collection.refuse(f"more than {MAX_MEMBERS} members", RefusalReason.LIMIT, FILE)
+    for text in listed[:MAX_MEMBERS]:
         is_pattern = isinstance(text, str) and ("*" in text or text.startswith("!"))
         try:
             if is_pattern and ".." not in text and not text.startswith("/"):

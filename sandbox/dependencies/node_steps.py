@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sandbox.dependencies.collection import Collection, ReadFile
-from sandbox.dependencies.folder_patterns import find_members
 from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop, read_script
 from sandbox.dependencies.node_lock import LOCK_FILES, read_npm_lock
-from sandbox.dependencies.node_manifest import FILE, GROUPS, PNPM_WORKSPACE, NodeProject, read_project
-from sandbox.dependencies.node_tree import Placed, describe_archive, require_folder
+from sandbox.dependencies.node_manifest import FILE, GROUPS, PNPM_WORKSPACE, read_project
+from sandbox.dependencies.node_members import NodeWorkspace, read_workspace
+from sandbox.dependencies.node_tree import Placed, describe_archive
 from sandbox.dependencies.node_values import require_name, require_range, split_spec
 from sandbox.dependencies.other_node_locks import PNPM, YARN, read_other_locks
 from sandbox.dependencies.requirement_text import RefusedTextError
-from sandbox.models.dependencies import LockedPackage, RefusalReason
+from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
 
 MANIFESTS = (FILE, *LOCK_FILES, PNPM, PNPM_WORKSPACE, YARN)
@@ -43,14 +43,13 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
     project = read_project(collection)
     if project is None:
         return None
-    projects: _Projects = {"": _add_needs(project.groups, needs)}
-    placed = read_npm_lock(collection, project) or read_other_locks(collection, project)
+    workspace = read_workspace(collection, project)
+    projects = _list_asking(workspace, _add_needs(project.groups, needs))
+    placed = read_npm_lock(collection, project) or read_other_locks(collection, workspace)
     runtimes = [text for text in needs if split_spec(text)[0] in _RUNTIMES]
     runtime = {"runtime": _parse_need(runtimes[0])[1]} if runtimes else {}
-    if not _is_complete(placed, project, [text for text in needs if text not in runtimes]):
+    if not _is_complete(placed, workspace, [text for text in needs if text not in runtimes]):
         placed = []
-    if not placed:
-        projects = _add_members(collection, project, projects)
     if not placed and not any(group for groups in projects.values() for group in groups.values()):
         return None
     manifest, asked = collection.to_manifest(), _list_asked(projects)
@@ -74,27 +73,13 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
 _Projects = dict[str, Mapping[str, Mapping[str, str]]]
 
 
-def _add_members(collection: Collection, project: NodeProject, projects: _Projects) -> _Projects:
-    """With the members of the workspace, without what they need of each other: that is no package of a registry."""
-    folders = [*project.members, *_find_members(collection, project.patterns)]
-    members = {folder: member for folder in folders if (member := read_project(collection, folder))}
-    own = {member.name for member in members.values()}
+def _list_asking(workspace: NodeWorkspace, root: Mapping[str, Mapping[str, str]]) -> _Projects:
+    """What the root and its members ask for, without what they need of each other."""
+    own, members = workspace.own_names, {folder: member.groups for folder, member in workspace.members.items()}
     return {
         folder: {group: {n: text for n, text in found.items() if n not in own} for group, found in groups.items()}
-        for folder, groups in (projects | {folder: member.groups for folder, member in members.items()}).items()
+        for folder, groups in {"": root, **members}.items()
     }
-
-
-def _find_members(collection: Collection, patterns: Iterable[str]) -> Iterator[str]:
-    """The folders that fit, if archives of packages can have their names."""
-    folders, refused = find_members(collection, patterns, FILE)
-    for pattern in refused:
-        collection.refuse(f"workspace {pattern}", RefusalReason.PATH, FILE)
-    for folder in folders:
-        try:
-            yield require_folder(folder)
-        except RefusedTextError as refused:
-            collection.refuse(f"workspace {folder}", refused.reason, FILE)
 
 
 def _add_needs(groups: Mapping[str, Mapping[str, str]], needs: Sequence[str]) -> dict[str, Mapping[str, str]]:
@@ -111,11 +96,20 @@ def _parse_need(text: str) -> tuple[str, str]:
         raise ValueError(f"{text!r} is refused: {refused.reason.value}") from refused
 
 
-def _is_complete(placed: Sequence[Placed], project: NodeProject, needs: Sequence[str]) -> bool:
-    """Whether a lock file places all that package.json and the profile ask for."""
-    there = {one.place.names[0] for one in placed if not one.place.base and len(one.place.names) == 1}
-    wanted = {name for group in GROUPS[:2] for name in project.groups.get(group, {})}
-    return bool(placed) and {*wanted, *(_parse_need(text)[0] for text in needs)} <= there | project.linked
+def _is_complete(placed: Sequence[Placed], workspace: NodeWorkspace, needs: Sequence[str]) -> bool:
+    """Whether a lock file places all that the profile, package.json and those of its members ask for."""
+    there: dict[str, set[str]] = {}
+    for one in placed:
+        if len(one.place.names) == 1:
+            there.setdefault(one.place.base, set()).add(one.place.names[0])
+    top = there.get("", set()) | workspace.own_names
+    own_needs = {_parse_need(text)[0] for text in needs}
+    projects = workspace.projects if workspace.is_whole else {"": workspace.root}
+    return bool(placed) and all(
+        {name for group in GROUPS[:2] for name in project.groups.get(group, {})} | (set() if folder else own_needs)
+        <= top | project.linked | there.get(folder, set())
+        for folder, project in projects.items()
+    )
 
 
 def _write_packages(placed: Iterable[Placed]) -> bytes:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
-from sandbox.dependencies.collection import MAX_ENTRIES
+from sandbox.dependencies.collection import MAX_LOCKED
 from sandbox.dependencies.node_values import require_name, require_version
 from sandbox.dependencies.requirement_text import RefusedTextError
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.layers import LayerPackage
 
-MAX_EDGES = 20_000
+MAX_EDGES = 60_000
 MAX_DEPTH = 20
 _FILE_BYTES = 255
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,60}(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,60}){0,5}")
@@ -159,7 +159,7 @@ class _Placement:
         )
         while wishes:
             wish = wishes.popleft()
-            if len(self.result) > MAX_ENTRIES or len(wish.user.names) > MAX_DEPTH:
+            if len(self.result) > MAX_LOCKED or len(wish.user.names) > MAX_DEPTH:
                 raise RefusedTextError(RefusalReason.LIMIT)
             if wish.key in self.packages:
                 wishes.extend(self._place(wish))

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sandbox.dependencies import yaml_subset
-from sandbox.dependencies.collection import LOCK_BYTES, MAX_ENTRIES, Collection
+from sandbox.dependencies.collection import LOCK_BYTES, MAX_LOCKED, Collection
 from sandbox.dependencies.node_lock import LOCKED_GROUPS, read_hashes
 from sandbox.dependencies.node_manifest import NodeProject
+from sandbox.dependencies.node_members import NodeWorkspace
 from sandbox.dependencies.node_tree import Package, Placed, lay_out, require_folder, require_systems
 from sandbox.dependencies.node_values import (
     find_reason,
@@ -23,7 +24,6 @@ from sandbox.dependencies.node_values import (
     split_spec,
 )
 from sandbox.dependencies.requirement_text import RefusedTextError
-from sandbox.models.dependencies import RefusalReason
 
 PNPM = "pnpm-lock.yaml"
 YARN = "yarn.lock"
@@ -32,16 +32,18 @@ _ELSEWHERE = re.compile(
 )
 
 _Needs = Mapping[str, str]
-_ReadGraph = Callable[[Collection, str, NodeProject], tuple[dict[str, Package], dict[str, _Needs]]]
+_ReadGraph = Callable[[Collection, str, NodeWorkspace], tuple[dict[str, Package], dict[str, _Needs]]]
 
 
-def read_other_locks(collection: Collection, project: NodeProject) -> list[Placed]:
+def read_other_locks(collection: Collection, workspace: NodeWorkspace) -> list[Placed]:
     """What the first of these lock files leads to; empty if there is none."""
     readers: Mapping[str, _ReadGraph] = {PNPM: _read_pnpm, YARN: _read_yarn}
     for path, read in readers.items():
         if not (text := collection.load_text(path, LOCK_BYTES)):
             continue
-        packages, projects = read(collection, text, project)
+        packages, projects = read(collection, text, workspace)
+        if collection.is_cut:
+            return []
         try:
             placed = lay_out(packages, projects)
             for one in placed:
@@ -54,15 +56,15 @@ def read_other_locks(collection: Collection, project: NodeProject) -> list[Place
 
 
 def _read_pnpm(
-    collection: Collection, text: str, _project: NodeProject
+    collection: Collection, text: str, _workspace: NodeWorkspace
 ) -> tuple[dict[str, Package], dict[str, _Needs]]:
     """The formats 6 and 9. Keys: `NAME@VERSION(PEERS)`; format 6 has a slash before them."""
     document = yaml_subset.parse(text)
     described, snapshots = _map(document, "packages"), _map(document, "snapshots")
     packages: dict[str, Package] = {}
     for shown, entry in (snapshots or described).items():
-        if len(packages) + len(collection.refused) >= MAX_ENTRIES:
-            collection.refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, PNPM)
+        if len(packages) + len(collection.refused) >= MAX_LOCKED:
+            collection.cut_lock(PNPM)
             break
         key = shown.removeprefix("/")
         about = _map(described, key.partition("(")[0]) if snapshots else _as_map(entry)
@@ -114,32 +116,62 @@ def _read_importers(collection: Collection, importers: Mapping[str, Any]) -> Ite
 _YARN_FIELD = re.compile(r'( +)("[^"]*"|[^\s":]+):? ?(?:"([^"]*)"|(.*))', re.DOTALL)  # `.` never fails
 
 
-def _read_yarn(collection: Collection, text: str, project: NodeProject) -> tuple[dict[str, Package], dict[str, _Needs]]:
-    """Both formats: an entry has all ranges that led to it as its keys."""
+def _read_yarn(
+    collection: Collection, text: str, workspace: NodeWorkspace
+) -> tuple[dict[str, Package], dict[str, _Needs]]:
+    """Both formats: an entry has all ranges that led to it as its keys. The newer one has entries of members, too."""
     packages: dict[str, Package] = {}
+    wanted: dict[str, _Needs] = {}
     for number, (keys, entry) in enumerate(_split_yarn(text)):
-        if number >= MAX_ENTRIES:
-            collection.refuse(f"more than {MAX_ENTRIES} entries", RefusalReason.LIMIT, YARN)
+        if number >= MAX_LOCKED:
+            collection.cut_lock(YARN)
             break
         try:
+            if (folder := _find_member(entry)) is not None:
+                wanted[folder] = _list_yarn_needs(_map(entry, "dependencies"))
+                continue
             package = _read_yarn_package(collection, keys[0], entry)
         except RefusedTextError as refused:
             collection.refuse(keys[0], refused.reason, YARN)
             continue
         packages |= dict.fromkeys(map(_plain_key, keys), package) if package else {}
-    wanted = {
-        name: _plain_key(f"{name}@{text}")
-        for group in LOCKED_GROUPS
-        for name, text in (project.declared.get(group) or {}).items()
-        if isinstance(text, str) and _is_name(name)
-    }
-    same = {id(package): key for key, package in reversed(packages.items())}  # one key for each package
+    for folder, project in workspace.projects.items():
+        wanted[folder] = {**wanted.get(folder, {}), **_list_declared(project)}
+    return _join_keys(packages, {"": wanted.pop(""), **wanted})
+
+
+def _find_member(entry: Mapping[str, Any]) -> str | None:
+    """The folder of an entry that is a member of the workspace, '' for the root; None for another. Raises:
+    RefusedTextError.
+    """
+    folder = str(entry.get("resolution", "")).partition("@workspace:")[2]
+    return (require_folder(folder) if folder != "." else "") if folder else None
+
+
+def _list_declared(project: NodeProject) -> _Needs:
+    declared = (project.declared.get(group) or {} for group in LOCKED_GROUPS)
+    return {name: key for found in declared for name, key in _list_yarn_needs(found).items()}
+
+
+def _list_yarn_needs(found: Mapping[str, Any]) -> _Needs:
+    """Keys by name: what is no name is no folder of `node_modules`."""
+    return {n: _plain_key(f"{n}@{t}") for n, t in found.items() if isinstance(t, str) and _is_name(n)}
+
+
+def _join_keys(
+    packages: Mapping[str, Package], wanted: Mapping[str, _Needs]
+) -> tuple[dict[str, Package], dict[str, _Needs]]:
+    """With one key for each package."""
+    same = {id(package): key for key, package in reversed(list(packages.items()))}
     unique = {key: packages[key] for key in same.values()}
     resolve = {key: same[id(package)] for key, package in packages.items()}
     for key, package in unique.items():
         needs = {name: resolve[found] for name, found in package.needs.items() if found in resolve}
         unique[key] = Package(package.name, package.version, package.hashes, {}, needs, package.optional_needs)
-    return unique, {"": {name: resolve[key] for name, key in wanted.items() if key in resolve}}
+    return unique, {
+        folder: {name: resolve[key] for name, key in needs.items() if key in resolve}
+        for folder, needs in wanted.items()
+    }
 
 
 def _split_yarn(text: str) -> Iterator[tuple[list[str], dict[str, Any]]]:
@@ -177,14 +209,14 @@ def _read_yarn_package(collection: Collection, key: str, entry: Mapping[str, Any
     if resolved and not resolved.startswith(("https://", "http://")):
         raise RefusedTextError(find_reason(resolved))
     real = split_spec(resolution)[0] if resolution else split_alias(name, wanted)[0]
-    needs = {n: t for group in ("dependencies", "optionalDependencies") for n, t in _map(entry, group).items()}
+    needs = {**_map(entry, "dependencies"), **_map(entry, "optionalDependencies")}
     optional = {*_map(entry, "optionalDependencies"), *_map(entry, "dependenciesMeta")}
     return Package(
         require_name(real),
         require_version(entry.get("version")),
         read_hashes(collection, key, entry.get("integrity"), YARN),
         {},
-        {n: _plain_key(f"{n}@{t}") for n, t in needs.items() if isinstance(t, str) and _is_name(n)},
+        _list_yarn_needs(needs),
         frozenset(optional),
     )
 

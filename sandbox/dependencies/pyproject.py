@@ -1,4 +1,4 @@
-"""Read pyproject.toml: PEP 621, PEP 735 groups, and the tables of Poetry, PDM, Hatch and uv. Tables of indexes
+"""Read pyproject.toml: PEP 621, PEP 735 groups, and the tables of Poetry, PDM and uv. Tables of indexes
 (`tool.uv.index`, `tool.poetry.source`) are never read.
 """
 
@@ -82,7 +82,13 @@ def add_extra(collection: Collection, name: str, texts: object, origin: str) -> 
     collection.extras.setdefault(canonicalize_name(name), (texts, origin))
     if role := classify_list(name):
         collection.want_extras([name], role)
-    elif _names_test_tool(texts):
+    else:
+        note_unnamed(collection, texts, origin)
+
+
+def note_unnamed(collection: Collection, texts: object, origin: str) -> None:
+    """Remember a list whose name does not say what it is for, if it holds a test tool."""
+    if _names_test_tool(texts):
         collection.unnamed.append((texts, origin))
 
 
@@ -97,8 +103,8 @@ def _read_groups(collection: Collection, groups: Mapping[str, Any]) -> None:
     for name in collection.groups:
         if role := classify_list(name):
             add_group(collection, name, role)
-        elif _names_test_tool(texts := expand_group(collection.groups, name)):
-            collection.unnamed.append((texts, f"{FILE}: dependency group {name}"))
+        else:
+            note_unnamed(collection, expand_group(collection.groups, name), f"{FILE}: dependency group {name}")
     return None
 
 
@@ -145,19 +151,24 @@ def _read_tools(collection: Collection, tool: Mapping[str, Any]) -> None:
     for extra, texts in list_poetry_extras(poetry):
         add_extra(collection, extra, texts, f"{FILE}: extra {extra}")
     read_poetry(collection, poetry, FILE, Role.RUNTIME)
+    for place, entries, kind in list_poetry_tables(poetry):
+        if kind is None:
+            note_unnamed(collection, _list_poetry_texts(entries), f"{FILE}: {place}")
     for name, texts in read_table(tool, "pdm", "dev-dependencies").items():
+        origin = f"{FILE}: tool.pdm.dev-dependencies.{name}"
         if role := classify_list(name):
-            collection.add(texts, role, f"{FILE}: tool.pdm.dev-dependencies.{name}")
+            collection.add(texts, role, origin)
+        else:
+            note_unnamed(collection, texts, origin)
     if "dev-dependencies" in (uv := read_table(tool, "uv")):
         collection.add(uv["dev-dependencies"], Role.DEVELOPMENT, f"{FILE}: tool.uv.dev-dependencies")
-    for name, environment in read_table(tool, "hatch", "envs").items():
-        role = Role.DEVELOPMENT if name == "default" else classify_list(name)
-        for key in ("dependencies", "extra-dependencies"):
-            if role and key in (table := read_table(environment)):
-                collection.add(table[key], role, f"{FILE}: tool.hatch.envs.{name}.{key}")
-        features = read_table(environment).get("features")
-        if role and isinstance(features, list):
-            collection.want_extras(filter(lambda feature: isinstance(feature, str), features), role)
+
+
+def _list_poetry_texts(entries: Mapping[str, Any]) -> list[str]:
+    """A table as a list of requirements, without those that are refused."""
+    constraints = ((n, one) for n, entry in entries.items() for one in (entry if isinstance(entry, list) else [entry]))
+    converted = (convert_constraint(name, constraint) for name, constraint in constraints)
+    return [text for text in converted if isinstance(text, str) and text]
 
 
 def list_poetry_extras(poetry: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+from packaging.utils import canonicalize_name
+
 from sandbox.dependencies.collection import Collection, ReadFile
+from sandbox.dependencies.hatch_settings import FILE as HATCH
+from sandbox.dependencies.hatch_settings import read_hatch
 from sandbox.dependencies.lock_files import LOCK_FILES, find_lock_file, read_lock_file
 from sandbox.dependencies.pipfile import FILE as PIPFILE
 from sandbox.dependencies.pipfile import read_pipfile
@@ -37,7 +43,7 @@ _REQUIREMENT_FILES = {
     "tests/requirements.txt": Role.TEST,
     "test/requirements.txt": Role.TEST,
 }  # fmt: skip
-_FOR_TESTS = frozenset({Role.TEST, Role.DEVELOPMENT})
+_NAME = re.compile(r"\s*[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NOT_FOR_TESTS = frozenset(
     {"bandit", "basedpyright", "black", "bumpversion", "bump2version", "codespell", "flake8", "furo", "isort"}
     | {"mkdocs", "mkdocs-material", "mypy", "nox", "pre-commit", "pylint", "pyright", "ruff", "sphinx-autobuild"}
@@ -47,8 +53,8 @@ _LINTERS_OF_PYTEST = frozenset(
     {"pytest-black", "pytest-checkdocs", "pytest-flake8", "pytest-mypy", "pytest-perf", "pytest-pylint", "pytest-ruff"}
 )
 MANIFESTS = (
-    FILE, "setup.cfg", "setup.py", "tox.ini", "tox.toml", "noxfile.py", "PKG-INFO", PIPFILE, *RECIPES, *LOCK_FILES,
-    *_REQUIREMENT_FILES,
+    FILE, HATCH, "setup.cfg", "setup.py", "tox.ini", "tox.toml", "noxfile.py", "PKG-INFO", PIPFILE, *RECIPES,
+    *LOCK_FILES, *_REQUIREMENT_FILES,
 )  # fmt: skip
 """The files that are looked at; those that they include are read too."""
 
@@ -61,6 +67,7 @@ def read_python_manifest(read: ReadFile) -> Manifest:
     lock_file = find_lock_file(collection)
     members = find_packages_of_tree(collection)
     read_pyproject(collection)
+    read_hatch(collection)
     read_setup_cfg(collection)
     read_setup_py(collection)
     if not any(found.role is Role.RUNTIME for found in collection.requirements):
@@ -76,11 +83,28 @@ def read_python_manifest(read: ReadFile) -> Manifest:
     if lock_file is not None:
         read_lock_file(collection, lock_file)
     read_packages_of_tree(collection, add_named_folders(collection, members))
-    if not any(found.role in _FOR_TESTS for found in collection.requirements) and not collection.wanted_extras:
+    if not _wants_tests(collection):
         for texts, origin in collection.unnamed:
             collection.add(texts, Role.DEVELOPMENT, origin)
     collection.expand_extras()
     return collection.to_manifest()
+
+
+def _wants_tests(collection: Collection) -> bool:
+    """Whether a list that is for tests or development, or an extra that is selected, holds more than linters."""
+    listed = any(
+        found.role is Role.TEST or (found.role is Role.DEVELOPMENT and found.name not in _NOT_FOR_TESTS)
+        for found in collection.requirements
+    )
+    return listed or any(
+        role is not Role.DEVELOPMENT or not _has_linters_only(collection.extras.get(name, ([], ""))[0])
+        for name, role in collection.wanted_extras
+    )
+
+
+def _has_linters_only(texts: object) -> bool:
+    found = [_NAME.match(text) if isinstance(text, str) else None for text in texts] if isinstance(texts, list) else []
+    return all(one is not None and canonicalize_name(one[0].strip()) in _NOT_FOR_TESTS for one in found)
 
 
 def select_requirements(manifest: Manifest) -> Manifest:

@@ -124,6 +124,11 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
     )
 
 
+def find_root(read: ReadFile, folder: str) -> str:
+    """The folder of the workspace of a crate. cargo goes through all of it, also where it starts in a member."""
+    return find_workspace(Collection(read), folder)
+
+
 def _find_crate(read: ReadFile) -> str:
     """The folder of Cargo.toml: where maturin and setuptools-rust look, '' for the top."""
     if read(FILE) is not None:
@@ -186,5 +191,6 @@ STEPS = EcosystemSteps(
     describe=describe_crate,
     find_mismatches=_find_mismatches,
     install=Step(_INSTALL_SCRIPT, {}, 600.0),
+    find_root=find_root,
     unpacks_only=True,
 )

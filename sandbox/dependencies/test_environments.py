@@ -27,6 +27,7 @@ from sandbox.models.dependencies import RequirementRole as Role
 _FACTORS = re.compile(r"((?:[!A-Za-z0-9_.,-]|\{[A-Za-z0-9_.,-]*\})+):(?!//)\s*(.*)")
 _INCLUDE = re.compile(r"-(?:r|c)\s*(?:\{toxinidir\}/)?(\S+)")
 _JOINED_FILE = re.compile(r"(?:-r|--requirement=)([^-\s].*)")
+_JOINED_PACKAGE = re.compile(r"(?:-e|--editable=)([^-\s].*)")
 RECIPES = ("justfile", "Justfile", "Makefile")
 _OF_SECTION = re.compile(r"\{\[([\w:.-]{1,100})\]([\w.-]{1,100})\}")
 _OF_ENVIRONMENT = re.compile(r"\{env:\w{1,100}(?::([^{}]{0,1000}))?\}")
@@ -174,11 +175,16 @@ def read_all_extras(collection: Collection) -> None:
 def read_noxfile(collection: Collection) -> None:
     """Add the literal arguments of `session.install()` in test sessions of noxfile.py."""
     for function in parse_python(collection, "noxfile.py").body:
-        if not isinstance(function, ast.FunctionDef) or classify_list(function.name) is not Role.TEST:
+        if not isinstance(function, ast.FunctionDef) or not _is_for_tests(function.name):
             continue
         for call, folder in _SessionCalls(function).list():
             if name_of_call(call) == "install":
                 _Installation(collection, folder, f"noxfile.py: {function.name}").read(call.args)
+
+
+def _is_for_tests(session: str) -> bool:
+    """Whether the name of a session says so; images/python/run_tests.py runs those that the pattern fits."""
+    return classify_list(session) is Role.TEST or re.fullmatch(r"unit_?tests?", session) is not None
 
 
 _Folder = str | None
@@ -263,6 +269,9 @@ class _Installation:
                 option = ""
             elif joined := _JOINED_FILE.fullmatch(text):
                 self._read_file(joined[1])
+                option = ""
+            elif joined := _JOINED_PACKAGE.fullmatch(text):
+                self._add(joined[1])
                 option = ""
             elif text.startswith("-"):
                 option = text

@@ -16,6 +16,7 @@ class RemarkKind(StrEnum):
     PACKAGES = "packages"  # a file of CI or Debian names packages that the image lacks
     BELOW = "below"  # a folder holds a project of its own
     ONLY_FOLDER = "only-folder"  # the only project is in a folder, and its checks run there
+    UNCHECKED = "unchecked"  # other profiles match, too, or build files of a language without a profile are there
     SUBMODULES = "submodules"  # their files are left out
     LFS = "lfs"  # checks see pointers
     IMAGE = "image"  # the project's `requires-python` excludes the Python of the profile's image

@@ -11,6 +11,12 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.profiles import GENERIC, MARKER_BYTES, Marker, Profile, ReadBaseFile, require_usable
 
 _SHOWN_CHARS = 80
+_TESTED, _WEAK, _CERTAIN = 15, 22, 40
+"""Weights. Below the first, evidence says nothing of tests: a `requirements.txt` may be for documentation. If that of
+the profile in use is at most the second, any other one may be meant. From the third on it is the manifest of a
+language, and a Makefile beside it mostly calls its tools.
+"""
+_TARGETS = frozenset({"make", "make-check", "make-tests"})
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,28 @@ def find_matches(profiles: Mapping[str, Profile], read: ReadBaseFile) -> tuple[P
     """All matching profiles, the one to use first: the most weight wins, of equal ones the first by name."""
     found = (match for profile in profiles.values() if (match := _match_profile(profile, read)))
     return tuple(sorted(found, key=lambda match: (-match.weight, match.profile.name)))
+
+
+def find_other_matches(matches: Sequence[ProfileMatch], used: Sequence[Profile]) -> tuple[ProfileMatch, ...]:
+    """Of the matches, those that are tested with none of the profiles in use: they have other packages, or, without
+    packages, another image. `used`: that of the first match, and others of the same folder.
+    """
+    first = matches[0].weight if matches else 0
+    names, images = {profile.name for profile in used}, {profile.image for profile in used}
+    ecosystems = {rule.ecosystem for profile in used for rule in profile.layers}
+    return tuple(
+        match
+        for match in matches
+        if match.profile.name not in names
+        and any(check.id == "test" for check in match.profile.checks)
+        and match.weight >= (_TESTED if first > _WEAK else 0)
+        and not (first >= _CERTAIN and match.profile.name in _TARGETS)
+        and (
+            not {rule.ecosystem for rule in match.profile.layers} <= ecosystems
+            if match.profile.layers
+            else match.profile.image not in images
+        )
+    )
 
 
 def find_near_profiles(profiles: Mapping[str, Profile], read: ReadBaseFile) -> tuple[str, ...]:

@@ -155,7 +155,7 @@ def test_s19_a_lock_file_of_npm_cannot_exhaust_its_reader(name: str) -> None:
     begun = time.process_time()
     found = plan(package__json={"dependencies": {"a": "1.0.0"}}, **{path: content})
     assert time.process_time() - begun < SECONDS * slowness()
-    assert len(json.loads(found.fetch_files["packages.json"])) <= 2_001
+    assert len(json.loads(found.fetch_files["packages.json"])) <= 10_001
 
 
 # With real guests.

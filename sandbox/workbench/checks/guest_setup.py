@@ -53,6 +53,7 @@ class GuestSetup:
     `absent`: packages that they lack, because the registry has no version that fits.
     `unfit`: packages that they lack, because no versions with them fit together.
     `unbuilt`: archives that they lack, because they cannot be built.
+    `unread`: files, or parts of them, that are larger or more than is read, so that packages may be missing.
     `unlocked`: packages that they have though the lock file has other ones, so that it has no hash of them.
     """
 
@@ -66,6 +67,7 @@ class GuestSetup:
     absent: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
     unbuilt: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     unlocked: tuple[str, ...] = ()
     supervisor_digest: str = ""
     first_ids: tuple[int, int] = (0, 0)
@@ -86,7 +88,10 @@ class GuestSetup:
     def missing_packages(self) -> tuple[str, ...]:
         """What the tree asks for and its guests do not have, and why: a clause for each reason."""
         clauses = (f"{reason}: {shorten_names(names)}" for reason, names in self.left_out.items())
-        return (*filter(None, [self.without_layers]), *clauses)
+        unread = (
+            [f"not read, for it is larger or more than is read: {shorten_names(self.unread)}"] if self.unread else []
+        )
+        return (*filter(None, [self.without_layers]), *clauses, *unread)
 
 
 def shorten_names(names: tuple[str, ...]) -> str:

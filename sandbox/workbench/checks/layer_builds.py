@@ -53,7 +53,7 @@ from sandbox.workbench.controller.disk_admission import Demand, Writer
 from sandbox.workbench.controller.services import Services
 from sandbox.workspaces.own_disk import has_disk, measure_own_disk
 
-MAX_ARCHIVES = 4_000
+MAX_ARCHIVES = 12_000  # more than a lock file has entries, with what a fetch adds
 ARCHIVE_BYTES = 1024**3
 SELECTION_BYTES = 2_000
 _RELEASED = Limits(tmp_bytes=1024**3)

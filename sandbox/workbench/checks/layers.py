@@ -26,7 +26,7 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import Actor, Task
-from sandbox.models.dependencies import RefusalReason
+from sandbox.models.dependencies import RefusalReason, RefusedEntry
 from sandbox.profiles import Profile
 from sandbox.store.layers import LayerSource, LayerStore
 from sandbox.workbench.checks.callbacks import Watch
@@ -46,12 +46,12 @@ else:  # loaded when a layer is not known yet (docs/adr/0003)
     layer_builds = LazyModule("sandbox.workbench.checks.layer_builds")
     manifests = LazyModule("sandbox.workbench.checks.manifests")
 
-VERSION = 6
+VERSION = 7
 """Increment it whenever the same manifests or packages give another layer: with other steps, or another environment."""
 
 _ELSEWHERE = frozenset({RefusalReason.URL, RefusalReason.VERSION_CONTROL, RefusalReason.OPTION})
 _NO_PACKAGE = lazy_pattern(r"-(?!e\b|-editable\b)")  # `--index-url` and the like in a requirements file
-_NAMED = (RefusalReason.ABSENT, RefusalReason.UNFIT, RefusalReason.ANOTHER_VERSION)
+_NAMED = (RefusalReason.ABSENT, RefusalReason.UNFIT, RefusalReason.ANOTHER_VERSION, RefusalReason.LIMIT)
 _NAME = lazy_pattern(r"[^\s<>=!~;\[]*")
 _NOT_FETCHED = "the packages that the project asks for"
 
@@ -154,6 +154,11 @@ def _warn_of_packages(watch: Watch, found: GuestSetup) -> None:
         watch.warn(
             f"Left out, for no versions of the development packages fit together: {shorten_names(names)}. "
             "Tests and commands that need one fail (docs/dependencies.md, What of a manifest is refused)."
+        )
+    if names := found.unread:
+        watch.warn(
+            f"Not read, for it is larger or more than is read: {shorten_names(names)}. Packages may be missing, or of "
+            "other versions than the lock file's (docs/dependencies.md, What of a manifest is refused)."
         )
     if names := found.unlocked:
         watch.warn(
@@ -328,7 +333,9 @@ def _add_layers(
             unbuilt += layer.left_out
             for entry in store.list_refused(request):  # several lists may have one package
                 if entry.reason in others:
-                    others[entry.reason].append(entry.text)
+                    others[entry.reason].append(
+                        _name_unread(entry) if entry.reason is RefusalReason.LIMIT else entry.text
+                    )
                 elif entry.reason in _ELSEWHERE and not _NO_PACKAGE.match(entry.text):
                     name = _NAME.match(entry.text)
                     from_elsewhere.setdefault(name[0] if name else "", f"{entry.text} ({entry.reason.value})")
@@ -339,8 +346,13 @@ def _add_layers(
         absent=tuple(others[RefusalReason.ABSENT]),
         unfit=tuple(others[RefusalReason.UNFIT]),
         unbuilt=tuple(unbuilt),
+        unread=tuple(others[RefusalReason.LIMIT]),
         unlocked=tuple(others[RefusalReason.ANOTHER_VERSION]),
     )
+
+
+def _name_unread(entry: RefusedEntry) -> str:
+    return entry.text if entry.text == entry.origin else f"{entry.origin} ({entry.text})"
 
 
 def _find_request(

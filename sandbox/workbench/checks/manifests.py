@@ -17,10 +17,13 @@ from sandbox.policy.paths import path_bytes
 
 def plan_layer(git: Git, tree: str, rule: LayerRule, described: str = "") -> LayerPlan | None:
     """What the checks of a tree, or of the rule's folder in it, need; None if that is no package. Files outside the
-    folder are not read. `described`: what the project's build said of it. Raises: `not_found` for a damaged clone.
+    folder are read only where it is in a workspace of cargo. `described`: what the project's build said of it. Raises:
+    `not_found` for a damaged clone.
     """
     steps = find_steps(rule.ecosystem)
-    top = find_tree(git, tree, path_bytes(rule.folder)) if rule.folder else tree
+    find_root = steps.find_root if rule.folder else None
+    folder = find_root(_reader(git, tree, ()), rule.folder) if find_root else rule.folder
+    top = find_tree(git, tree, path_bytes(folder)) if folder else tree
     if not top:
         return None
     read = _reader(git, top, steps.manifests)

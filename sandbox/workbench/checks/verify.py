@@ -164,6 +164,7 @@ def run_url(
         tree = TreeSource(repository.id, found.git, found.tree, found.commit, found.base_tree)
         runs = run_in_rooms(services, tree, VerifyRequest(profile, checks, repository.id), watch, options)
     verified = bool(checks) and is_verified(runs, checks)
+    advice = find_advice(packages=bool(checks) and not verified)
     return RunSummary(
         repository=repository,
         ref=ref,
@@ -176,10 +177,15 @@ def run_url(
         left_out=tuple(check.id for check in profile.checks if check.id not in {c.id for c in checks}),
         tree=found.tree,
         uncommitted=uncommitted,
-        advice=(*_remark_on_packages(runs), *find_advice(packages=bool(checks) and not verified)),
+        advice=(*_remark_on_packages(runs), *_leave_out_choice(advice, named=bool(profile_name))),
         pull_request=pull_request,
         protocol=services.remotes.find_other_protocol(services.remotes.parse(url)),
     )
+
+
+def _leave_out_choice(advice: Sequence[Remark], *, named: bool) -> Iterator[Remark]:
+    """Without what a person knows who named the profile of a run."""
+    yield from (remark for remark in advice if not (named and remark.kind is RemarkKind.UNCHECKED))
 
 
 def _remark_on_packages(runs: Sequence[CheckRun]) -> Iterator[Remark]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from sandbox import images
 from sandbox.context.advice import choose_projects
+from sandbox.dependencies.workspace_members import find_listed
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git.blobs import read_blobs
+from sandbox.git.entries import SYMLINK
+from sandbox.git.objects import list_named_entries, tree_of
+from sandbox.git.process import Git
 from sandbox.models import ChosenSettings, ProfileCandidate, ProfileCandidates, ProjectCandidate
-from sandbox.profiles import GENERIC, Profile, project_of
+from sandbox.profiles import GENERIC, MARKER_BYTES, Profile, project_of
 from sandbox.profiles.profile_matches import ProfileMatch, find_matches
 from sandbox.workbench.controller.profile_images import choose_image_reference, choose_packages
 from sandbox.workbench.controller.services import Services
@@ -61,7 +66,7 @@ def detect_profiles(services: Services, url: str, ref: str) -> ProfileCandidates
         suggested=suggested.parts,
         notes=suggested.notes,
         advice=advise(services, repo_id, facts, complete),
-        projects=tuple(_list_projects(services, facts, chosen, complete)),
+        projects=tuple(_list_projects(services, facts, chosen, complete, _file_reader(updated.git, commit))),
         missing_image=missing_image,
         missing_image_hint=image_hint,
     )
@@ -80,10 +85,43 @@ def _find_missing_image(services: Services, profile: Profile) -> tuple[str, str]
     return "", ""
 
 
+def _file_reader(git: Git, commit: str) -> Callable[[str], bytes | None]:
+    """Reads small files at the top of a commit; None for others."""
+
+    def read(path: str) -> bytes | None:
+        entries = list_named_entries(git, tree_of(git, commit), [path.encode()])
+        found = [entry.oid for entry in entries if entry.mode != SYMLINK and 0 <= (entry.size or 0) <= MARKER_BYTES]
+        return next(iter(read_blobs(git, found)), None)
+
+    return read
+
+
+def _list_kinds(profile: Profile) -> set[str]:
+    """What kinds of workspaces its checks go through."""
+    return {profile.name, *(rule.ecosystem for rule in profile.layers)}
+
+
+def _find_own_members(
+    complete: Profile, others: Mapping[str, Profile], read: Callable[[str], bytes | None]
+) -> frozenset[str]:
+    """The folders that are tested with the top: members of a workspace of the same kind."""
+    used = _list_kinds(complete) if complete.checks and not complete.folder else set[str]()
+    kinds = used & {kind for profile in others.values() for kind in _list_kinds(profile)}
+    return frozenset(
+        folder
+        for kind in sorted(kinds)
+        for folder in find_listed(read, {kind}, (f for f, profile in others.items() if kind in _list_kinds(profile)))
+    )
+
+
 def _list_projects(
-    services: Services, facts: BaseFacts, chosen: ChosenSettings, complete: Profile
+    services: Services,
+    facts: BaseFacts,
+    chosen: ChosenSettings,
+    complete: Profile,
+    read: Callable[[str], bytes | None],
 ) -> Iterator[ProjectCandidate]:
-    """Those that are declared, then those that were seen in other folders."""
+    """Those that are declared, then those that were seen in other folders and are no members of a workspace."""
     for part in complete.parts:
         if part.project_name:
             folder = chosen.projects[part.project_name].subpath
@@ -93,6 +131,8 @@ def _list_projects(
         for folder, found in match_folders(services.policies.profiles, facts).items()
         if folder not in chosen.folders
     }
+    for folder in _find_own_members(complete, others, read):
+        del others[folder]
     names = {folder: name for name, folder in choose_projects(others, taken=chosen.projects).items()}
     for folder, found in others.items():
         yield _describe_project(services, found, names.get(folder, ""), folder, used=False)

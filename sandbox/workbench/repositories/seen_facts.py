@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ from sandbox.files.tree import sha256_of
 from sandbox.lazy_module import LazyModule
 from sandbox.models import Remark
 from sandbox.profiles import GENERIC, SUGGESTIONS, Profile
-from sandbox.profiles.profile_matches import find_near_profiles
+from sandbox.profiles.foreign_build_files import find_foreign_files
+from sandbox.profiles.profile_matches import find_matches, find_near_profiles, find_other_matches
 from sandbox.store.records import find_repository
 from sandbox.store.trust import is_trusted
 from sandbox.workbench.controller.profile_images import is_image_overridden
@@ -44,6 +46,7 @@ def advise(
     read = facts.markers_in(profile.folder)
     chosen = read_settings(services.home, services.policies, repo_id)
     sha256 = "" if suggested is None else sha256_of(suggested)
+    is_detected = not chosen.profile and bool(profile.checks)
     return find_advice(
         SeenFacts(
             repo_id=repo_id,
@@ -70,8 +73,26 @@ def advise(
             image="" if profile.lacks_version else profile.image,
             language=profile.language,
             versions={known.image: known.version for known in profile.version_images},
+            folder=profile.folder,
+            others=_find_others(profiles, facts, profile) if is_detected else {},
+            foreign=_find_foreign(profiles, facts, profile.folder) if is_detected else {},
         )
     )
+
+
+def _find_others(profiles: Mapping[str, Profile], facts: BaseFacts, profile: Profile) -> dict[str, str]:
+    """The other profiles that match where the one in use runs, with their evidence; none if it was chosen for a run."""
+    matches = find_matches(profiles, facts.markers_in(profile.folder))
+    if not matches or matches[0].profile.name != profile.name:
+        return {}
+    used = (profile, *(part for part in profile.project_parts if part.folder == profile.folder))
+    return {match.profile.name: ", ".join(match.why) for match in find_other_matches(matches, used)}
+
+
+def _find_foreign(profiles: Mapping[str, Profile], facts: BaseFacts, folder: str) -> dict[str, tuple[str, ...]]:
+    """Build files of languages that no profile is for, where the checks run."""
+    names = [posixpath.basename(path) for path in facts.manifests if posixpath.dirname(path) == folder]
+    return find_foreign_files(names, {file for profile in profiles.values() for file in profile.markers})
 
 
 def _find_syntax_errors(facts: BaseFacts) -> dict[str, str]:

@@ -138,7 +138,7 @@ def note_latest_state(git: Git, task: Task, commit: str, kept: _KeptStates | Non
     if wanted == kept.latest:
         return
     if wanted is not None:
-        refs.move_ref(git, _latest_ref(task.id), wanted, kept.latest or "0" * len(wanted))
+        refs.move_ref(git, _latest_ref(task.id), wanted, kept.latest or None)
     elif kept.latest is not None:
         git.run("update-ref", "--no-deref", "-d", _latest_ref(task.id), kept.latest)
 

@@ -21,6 +21,32 @@ def test_a_build_file_that_cannot_be_parsed_is_why_no_profile_fits() -> None:
     assert remark.remedy == "Correct Cargo.toml and commit it"
 
 
+def test_other_languages_whose_tests_do_not_run_are_one_remark() -> None:
+    """With the commands that add a profile, and that keep the one in use; a language that no profile knows is named."""
+    others, foreign = {"node": 'package.json: "test": "', "make": "Makefile: test:"}, {"Ruby": ["Gemfile", "x.gemspec"]}
+    facts = replace(PLAIN, profile="python", others=others, foreign=foreign)
+    (remark,) = find_advice(facts)
+    assert remark.kind is RemarkKind.UNCHECKED
+    assert remark.seen == (
+        'Only the tests of python run. node (package.json: "test": "), make (Makefile: test:) match, too; '
+        "no profile is for Ruby (Gemfile, x.gemspec)"
+    )
+    assert remark.remedy == (
+        "`sandbox repo set forge-one --project node=.:node --project make=.:make` adds them, "
+        "`sandbox repo set forge-one --profile python` keeps this choice; a profile of yours runs Ruby "
+        "(docs/profiles.md)"
+    )
+    (remark,) = find_advice(replace(PLAIN, foreign=foreign))
+    assert remark.seen == "Only the tests of make run. No profile is for Ruby (Gemfile, x.gemspec)"
+    assert find_advice(replace(facts, others={}, foreign={})) == ()
+
+
+def test_a_folder_that_is_no_plain_word_is_in_no_command_that_adds_a_profile() -> None:
+    facts = replace(PLAIN, others={"node": "package.json"}, folder="my api")
+    assert "--project" not in find_advice(facts)[0].remedy
+    assert "--project node=web:node" in find_advice(replace(facts, folder="web"))[0].remedy
+
+
 def test_a_commit_whose_checks_run_needs_no_remark() -> None:
     assert find_advice(replace(PLAIN, below={"api": "python"})) == ()
 

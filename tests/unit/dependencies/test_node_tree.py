@@ -74,7 +74,7 @@ def test_s188_where_a_package_was_found_is_not_looked_through_for_each_other_pla
 ) -> None:
     """Many find one version of `x` at the top, and many others need another one below two packages."""
     monkeypatch.setattr(node_tree, "MAX_EDGES", 10**6)
-    monkeypatch.setattr(node_tree, "MAX_ENTRIES", 10**6)
+    monkeypatch.setattr(node_tree, "MAX_LOCKED", 10**6)
     packages = {"x": Package("x", "0.0.0"), "w": Package("w", "0.0.0")}
     for at in range(3_000):
         packages[f"a{at}"] = Package(f"a{at}", "1.0.0", needs={"w": f"w{at}"})
@@ -100,7 +100,8 @@ def test_s215_a_package_under_many_names_does_not_queue_its_needs_for_each_of_th
         queued += len(wishes)
         return wishes
 
-    monkeypatch.setattr(node_tree, "MAX_ENTRIES", 100)
+    monkeypatch.setattr(node_tree, "MAX_LOCKED", 100)
+    monkeypatch.setattr(node_tree, "MAX_EDGES", 20_000)
     monkeypatch.setattr(node_tree._Placement, "_place", count)
     if not counted:
         monkeypatch.setattr(node_tree._Placement, "_count", lambda *_: None)

@@ -10,6 +10,7 @@ from sandbox.dependencies.collection import LOCK_BYTES
 from sandbox.dependencies.python_manifest import MANIFESTS
 from sandbox.git.blobs import read_blobs
 from sandbox.git.process import Git
+from sandbox.models.layers import LayerRule
 from sandbox.workbench.checks import manifests
 from tests.unit.conftest import Upstream
 
@@ -37,6 +38,26 @@ def test_s218_one_object_under_all_names_is_not_held_for_each_of_them(
     find = manifests._reader(Git(upstream.git_dir), commit, MANIFESTS)
     assert all(find(name) == b"#" * SIZE for name in (MANIFESTS[0], MANIFESTS[-1]))
     assert (max(held) <= LIMIT) is (limit == LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("excluded", "wanted"), [("", ("serde ^1.0", "tokio ^1")), ('exclude = ["crates/a"]', ("libc ^0",))]
+)
+def test_a_crate_in_a_folder_needs_what_its_workspace_above_says(
+    upstream: Upstream, excluded: str, wanted: tuple[str, ...]
+) -> None:
+    """It inherits versions from there, and cargo goes through all members. Control: one that is left out."""
+    members = f'members = ["crates/a", "crates/b"]\n{excluded}\n'
+    upstream.write("Cargo.toml", f'[workspace]\n{members}[workspace.dependencies]\nserde = "^1.0"\n'.encode())
+    own = b'libc = "^0"\n' if excluded else b"serde.workspace = true\n"
+    upstream.write("crates/a/Cargo.toml", b'[package]\nname = "a"\n[dependencies]\n' + own)
+    upstream.write("crates/b/Cargo.toml", b'[package]\nname = "b"\n[dev-dependencies]\ntokio = "^1"\n')
+    upstream.commit()
+    rule = LayerRule(ecosystem="rust", folder="crates/a")
+    plan = manifests.plan_layer(Git(upstream.git_dir), upstream.oid("HEAD^{tree}"), rule)
+    assert plan is not None
+    assert plan.wanted == wanted
+    assert plan.refused == ()
 
 
 def test_a_file_is_read_also_if_those_before_it_fill_what_is_read_together(

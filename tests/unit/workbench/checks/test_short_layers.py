@@ -139,6 +139,22 @@ def test_a_package_of_another_index_is_named_by_each_run(services: Services, mon
     assert setup.missing_packages
 
 
+def test_what_is_larger_than_is_read_is_named_by_each_run(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LayerStore(services.home)
+    publish(store, shortage=None)
+    texts = {"more than 10000 entries": "yarn.lock", "m/package.json": "m/package.json"}
+    entries = tuple(RefusedEntry(text=t, reason=RefusalReason.LIMIT, origin=origin) for t, origin in texts.items())
+    resolved = datetime.now(UTC)
+    found = Resolution(request="r", layer=KEY, selection="", refused=entries, accesses=(), resolved_at=resolved)
+    store.save_resolution(found)
+    monkeypatch.setattr(layers, "_find_request", lambda *_: (LayerSource(request="r"), LayerPlan({})))
+    remarks: list[str] = []
+    setup = add_layers(services, SETUP, services.policies.profiles["node"], TREE, Watch(warn=remarks.append))
+    named = "yarn.lock (more than 10000 entries), m/package.json"
+    assert setup.missing_packages == (f"not read, for it is larger or more than is read: {named}",)
+    assert [named in remark for remark in remarks] == [True]
+
+
 def test_a_further_build_of_other_archives_than_the_locked_ones_ends_the_run(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
