@@ -6,6 +6,7 @@ cannot run. Names of files are text of the repository; no content of a file is r
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models.remarks import Remark, RemarkKind
 from sandbox.profiles import GENERIC
+from sandbox.workspaces.build_files import FOLDER_LEVELS
 
 _SHOWN = 8
 _VERSION_FROM_GIT = lazy_pattern(
@@ -120,14 +122,30 @@ def _no_checks(facts: SeenFacts) -> Iterator[Remark]:
     if facts.near:
         why = f"The profile {' or '.join(facts.near)} looks for more in its file, such as a test target"
         remedy = f"To use it all the same: {choose} {facts.near[0]}`"
-    else:
-        why = f"The profile '{facts.profile}' has no checks" if facts.profile != GENERIC else "No profile fits"
+    elif facts.profile != GENERIC:
+        why = f"The profile '{facts.profile}' has no checks"
         remedy = f"`sandbox profiles list` shows the profiles, {choose} NAME` chooses one; see docs/profiles.md"
+    else:
+        why = "No profile fits"
+        remedy = _suggest_folder(facts) or (
+            "docs/other-languages.md has a recipe for a profile of your own; `sandbox profiles list` shows the shipped "
+            f"ones, {choose} NAME` chooses one"
+        )
     for name, reason in (facts.unreadable or {}).items():
         why = f"{why}. {name} cannot be parsed: {reason}"
         remedy = f"Correct {name} and commit it"
     has_better = bool(facts.below or facts.suggestion) and not facts.near
     yield Remark(kind=RemarkKind.NO_CHECKS, seen=f"{seen}. {why}", remedy="" if has_better else remedy)
+
+
+def _suggest_folder(facts: SeenFacts) -> str:
+    """Where all build files are in folders too deep for projects to be looked for: the command with that folder."""
+    first = next(iter(facts.manifests), "")
+    if first.count("/") <= FOLDER_LEVELS:
+        return ""
+    folder = posixpath.dirname(first)
+    shown = folder if _PLAIN.fullmatch(folder) else "FOLDER"
+    return f"`sandbox run {_show_remote(facts.remote_url)} --subpath {shown}` looks in that folder"
 
 
 def _suggestion(facts: SeenFacts) -> Iterator[Remark]:

@@ -14,6 +14,7 @@ from sandbox.config import find_resources
 from sandbox.models import Limits
 from sandbox.policy.container import load_container_policy
 from sandbox.profiles import load_profiles
+from sandbox.profiles.profile_matches import find_matches
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -157,6 +158,17 @@ def test_the_page_names_the_profiles_with_parallel_builds_and_tests() -> None:
     )[0]
     assert {name for name, checks in parallel.items() if checks == ["build"]} == set(_QUOTED.findall(build_only))
     assert {name for name, checks in parallel.items() if checks == ["build", "test"]} == set(_QUOTED.findall(both))
+
+
+def test_the_recipe_for_another_language_is_a_profile_that_can_be_used(tmp_path: Path) -> None:
+    recipe = re.findall(r"(?ms)^```toml\n(.*?)^```", (DOCS / "other-languages.md").read_text())[0]
+    (tmp_path / "ruby.toml").write_text(recipe)
+    profiles = load_profiles([find_resources("policies") / "profiles", tmp_path], PurePosixPath("/w"))
+    (ruby, *_) = find_matches(profiles, lambda name: b"test:" if name in {"Gemfile", "Makefile"} else None)
+    assert (ruby.profile.name, ruby.profile.problem, ruby.profile.image) == ("ruby", "", "build")
+    (check,) = ruby.profile.checks
+    assert check.results
+    assert re.search(str(check.results.failed), "SumTest#test_some = 0.00 s = F")
 
 
 def test_what_is_not_there_is_found() -> None:
