@@ -185,8 +185,8 @@ def _parse_url(text: str, *, allow_file: bool, allow_http: bool, forges: Mapping
     if protocol in {"https", "http"}:
         _refuse_page(parts, forges)
     if "?" in text or "#" in text:
-        rest = "Leave out what follows the `?` or `#`. "
-        raise _invalid_url("A repository URL must not have a query or fragment", rest)
+        advice = "Leave out what follows the `?` or `#`."
+        raise _invalid_url("A repository URL must not have a query or fragment", advice)
     if protocol == "file":
         if parts.netloc not in {"", "localhost"} or not parts.path:
             raise _invalid_url("A file:// URL must have a path and no host")
@@ -219,7 +219,7 @@ def _refuse_page(parts: SplitResult, forges: Mapping[str, Host]) -> None:
         advice = f"Leave out `{page}/{number}` and what follows it, and add `--ref pr/{number}`"
     elif page.rpartition("/")[2] in _PAGES_OF_COMMITS:
         advice = f"{advice}; `--ref` takes a branch, tag or commit"
-    raise _invalid_url("This is the address of a page about a repository, not of the repository", f"{advice}. ")
+    raise _invalid_url("This is the address of a page about a repository, not of the repository", f"{advice}.")
 
 
 def _split_url(text: str) -> SplitResult:
@@ -393,4 +393,4 @@ def _scheme_error(scheme: str) -> SandboxError:
 
 
 def _invalid_url(brief: str, advice: str = "") -> SandboxError:
-    return SandboxError(ErrorCode.INVALID_INPUT, brief, hint=f"{advice}{_HINT}")
+    return SandboxError(ErrorCode.INVALID_INPUT, brief, hint=advice or _HINT)

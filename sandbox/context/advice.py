@@ -6,7 +6,6 @@ cannot run. Names of files are text of the repository; no content of a file is r
 
 from __future__ import annotations
 
-import posixpath
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models.remarks import Remark, RemarkKind
 from sandbox.profiles import GENERIC
-from sandbox.workspaces.build_files import FOLDER_LEVELS
 
 _SHOWN = 8
 _VERSION_FROM_GIT = lazy_pattern(
@@ -36,10 +34,10 @@ class SeenFacts:
     """What is known of a commit. `repo_id`, `remote_url`: for the commands. `profile`: the one in use; `has_checks`:
     of it.
 
-    `manifests`: build files, as paths. `unreadable`: of those, what cannot be parsed, and why. `near`: profiles that
-    have one of their files here, and look for more in it. `below`: the profile that each folder matches by itself.
-    `only_folder`: the one of them that checks run in, since no other holds a project. `suggestion`: hash of an
-    untrusted file of checks.
+    `manifests`: build files, as paths. `deep_folder`: of the first, if projects are not looked for as deep.
+    `unreadable`: of those, what cannot be parsed, and why. `near`: profiles that have one of their files here, and look
+    for more in it. `below`: the profile that each folder matches by itself. `only_folder`: the one of them that checks
+    run in, since no other holds a project. `suggestion`: hash of an untrusted file of checks.
     `packages`: Debian packages that files name and the operator has not trusted, by file. `local_changes`: paths that a
     directory has and the commit has not. `lacks_version`: the build asks git for a version and is given none;
     `no_variable`: nor does its tool read one.
@@ -51,6 +49,7 @@ class SeenFacts:
     profile: str
     has_checks: bool
     manifests: Sequence[str] = ()
+    deep_folder: str = ""
     unreadable: Mapping[str, str] | None = None
     near: Sequence[str] = ()
     below: Mapping[str, str] | None = None
@@ -140,11 +139,9 @@ def _no_checks(facts: SeenFacts) -> Iterator[Remark]:
 
 def _suggest_folder(facts: SeenFacts) -> str:
     """Where all build files are in folders too deep for projects to be looked for: the command with that folder."""
-    first = next(iter(facts.manifests), "")
-    if first.count("/") <= FOLDER_LEVELS:
+    if not facts.deep_folder:
         return ""
-    folder = posixpath.dirname(first)
-    shown = folder if _PLAIN.fullmatch(folder) else "FOLDER"
+    shown = facts.deep_folder if _PLAIN.fullmatch(facts.deep_folder) else "FOLDER"
     return f"`sandbox run {_show_remote(facts.remote_url)} --subpath {shown}` looks in that folder"
 
 

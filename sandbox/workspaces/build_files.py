@@ -77,6 +77,12 @@ def find_build_files(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda path: (path.count("/"), path))[:MAX_MANIFESTS])
 
 
+def find_deep_folder(build_files: Sequence[str]) -> str:
+    """The folder of the first one, if all are deeper than projects are looked for; else ''. As `find_build_files`."""
+    first = next(iter(build_files), "")
+    return posixpath.dirname(first) if first.count("/") > FOLDER_LEVELS else ""
+
+
 def find_first_fits(paths: Iterable[str], names: Iterable[str]) -> dict[str, str]:
     """By pattern among the names, such as `*_test.go`: the first path by name that fits it, in one folder."""
     patterns = [name for name in names if "*" in name]

@@ -9,6 +9,7 @@ from sandbox.workspaces.build_files import (
     MAX_MANIFESTS,
     builds_one_project,
     find_build_files,
+    find_deep_folder,
     find_first_fits,
     find_folder_markers,
 )
@@ -38,6 +39,11 @@ def test_build_files_further_down_count_where_there_are_none_above() -> None:
     assert find_build_files(deep) == ("a/b/c/pyproject.toml", "a/b/c/d/Makefile")
     assert find_build_files([*deep, "services/api/pom.xml"])[0] == "services/api/pom.xml"
     assert find_build_files([*deep, "web/package.json"]) == ("web/package.json",)
+
+
+def test_a_folder_that_is_too_deep_to_be_looked_at_is_named() -> None:
+    assert find_deep_folder(("a/b/c/pom.xml", "a/b/d/pom.xml")) == "a/b/c"
+    assert [find_deep_folder(files) for files in ((), ("a/b/pom.xml", "a/b/c/pom.xml"))] == ["", ""]
 
 
 def test_folders_of_others_and_of_examples_are_no_projects() -> None:
