@@ -1,7 +1,7 @@
 """The README as a package index shows it, where relative links lead nowhere: a hook of the build.
 
-A link to a page becomes the path of that page, which the source distribution holds. Once the repository has a public
-address, such links can lead there.
+A link to a page becomes the path of that page, which the source distribution holds; `sandbox docs` shows those for
+users. Once the repository has a public address, such links can lead there.
 """
 
 from __future__ import annotations

@@ -38,6 +38,24 @@ _USER = re.compile(r"^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}\Z")
 _SCP = re.compile(r"^(?:(?P<user>[^@/:]+)@)?(?P<host>\[[^\]]+\]|[^@/:\[\]]+):(?P<path>(?!//).+)\Z")
 _DEFAULT_PORTS = {"https": 443, "http": 80, "ssh": 22}
 _SCHEMES = {"https": "https", "http": "http", "ssh": "ssh", "git+ssh": "ssh", "ssh+git": "ssh", "file": "file"}
+_REQUESTS = r"(?:pull|merge_requests)(?=/(?P<number>[0-9]{1,10})(?:/|\Z))"
+_GITLAB_PAGE = re.compile(rf"(?:/[^/]+){{2,20}}?(?P<page>/-/(?:{_REQUESTS}|[a-z_]{{1,40}}))")
+_PAGES_OF_COMMITS = ("tree", "blob", "blame", "raw", "commit", "commits")
+_GITHUB_PAGES = "|".join(
+    (
+        "pulls?",
+        "issues",
+        "actions",
+        "releases",
+        "tags",
+        "branches",
+        "compare",
+        "discussions",
+        "wiki",
+        *_PAGES_OF_COMMITS,
+    )
+)
+_GITHUB_PAGE = re.compile(rf"(?:/+[^/]+){{2}}(?P<page>/(?:{_REQUESTS}|(?:{_GITHUB_PAGES})(?=/|\Z)))")
 _HINT = "Use https://HOST/OWNER/NAME, ssh://[USER@]HOST/OWNER/NAME or USER@HOST:OWNER/NAME."
 
 
@@ -164,8 +182,11 @@ def _parse_url(text: str, *, allow_file: bool, allow_http: bool, forges: Mapping
             "A repository URL must not contain a user name or password",
             hint="Remove them from the URL and store the credential for this host instead; see docs/credentials.md.",
         )
+    if protocol in {"https", "http"}:
+        _refuse_page(parts, forges)
     if "?" in text or "#" in text:
-        raise _invalid_url("A repository URL must not have a query or fragment")
+        advice = "Leave out what follows the `?` or `#`."
+        raise _invalid_url("A repository URL must not have a query or fragment", advice)
     if protocol == "file":
         if parts.netloc not in {"", "localhost"} or not parts.path:
             raise _invalid_url("A file:// URL must have a path and no host")
@@ -180,6 +201,25 @@ def _parse_url(text: str, *, allow_file: bool, allow_http: bool, forges: Mapping
         )
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     return _build_network_remote(_WrittenRemote(protocol, host, parts.port, parts.username, parts.path), forges)
+
+
+def _refuse_page(parts: SplitResult, forges: Mapping[str, Host]) -> None:
+    """Refuse the address of a page about a repository, which a browser shows, before a server is asked for it.
+
+    GitLab's pages have `/-/` in their path, which no repository has. On other hosts than GitHub's a repository may be
+    named as its pages are. Of what was given only the page's kind and a number are repeated.
+    """
+    on_github = forges.get((parts.hostname or "").lower()) is Host.GITHUB
+    match = _GITLAB_PAGE.match(parts.path) or (_GITHUB_PAGE.match(parts.path) if on_github else None)
+    if match is None:
+        return
+    page, number = match["page"], match["number"]
+    advice = f"Leave out `{page}` and what follows it"
+    if number:
+        advice = f"Leave out `{page}/{number}` and what follows it, and add `--ref pr/{number}`"
+    elif page.rpartition("/")[2] in _PAGES_OF_COMMITS:
+        advice = f"{advice}; `--ref` takes a branch, tag or commit"
+    raise _invalid_url("This is the address of a page about a repository, not of the repository", f"{advice}.")
 
 
 def _split_url(text: str) -> SplitResult:
@@ -352,5 +392,5 @@ def _scheme_error(scheme: str) -> SandboxError:
     return _invalid_url("This URL's scheme is not supported")
 
 
-def _invalid_url(brief: str) -> SandboxError:
-    return SandboxError(ErrorCode.INVALID_INPUT, brief, hint=_HINT)
+def _invalid_url(brief: str, advice: str = "") -> SandboxError:
+    return SandboxError(ErrorCode.INVALID_INPUT, brief, hint=advice or _HINT)

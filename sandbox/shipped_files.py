@@ -1,4 +1,4 @@
-"""Where the files that are shipped beside the code are: policies, profiles, and the recipes of images."""
+"""Where the files that are shipped beside the code are: policies, profiles, recipes of images, and pages for users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_checkout() -> bool:
 
 
 @cache
-def find_resources(kind: Literal["images", "policies"]) -> Path:
+def find_resources(kind: Literal["docs", "images", "policies"]) -> Path:
     """The shipped folder: inside the wheel, or next to the package in a checkout. A check asks twenty times."""
     package = Path(__file__).parent
     packed = package / "_resources" / kind

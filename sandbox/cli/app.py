@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options
+from sandbox.cli.invocation import Invocation, global_options, suggest_pages
 from sandbox.cli.streams import guard_streams
 from sandbox.cli.terminal import StatusLine, is_interactive, uses_color
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
@@ -111,6 +111,7 @@ _SECTIONS = {
         "audit": ("sandbox.cli.audit:audit", "Verify and export the journals of operations."),
         "serve": ("sandbox.cli.serve:serve", "Serve this home: fast commands, HTTP, events, metrics."),
         "dashboard": ("sandbox.cli.open_dashboard:dashboard", "Open this home in a browser."),
+        "docs": ("sandbox.cli.docs:docs", "Show a page of the documentation, such as one that a message names."),
         "completion": ("sandbox.cli.completion:completion", "Print what completes commands and options in a shell."),
     },
     "Several hosts": {
@@ -367,4 +368,6 @@ def _report_error(error: SandboxError, invocation: Invocation) -> int:
             click.echo(f"  {line}", err=True)
         if error.hint:
             click.echo(f"{click.style('hint', fg='cyan')}  {neutralise(error.hint)}", err=True, color=_choose_color())
+            for line in suggest_pages(error.hint):
+                click.echo(f"      {line}", err=True)
     return _EXIT_CODES.get(error.code, _INFRASTRUCTURE)

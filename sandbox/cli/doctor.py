@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sandbox.cli.invocation import Invocation, add_home, global_options
+from sandbox.cli.invocation import Invocation, add_home, global_options, suggest_pages
 from sandbox.models import Probe, ProbeLevel
 
 _COLORS = {ProbeLevel.OK: "green", ProbeLevel.WARN: "yellow", ProbeLevel.FAIL: "red"}
@@ -47,4 +47,5 @@ def _show(probes: tuple[Probe, ...]) -> None:
         for line in rest:
             click.echo(f"      {'':<{width}}  {line}")
         if probe.hint and probe.level is not ProbeLevel.OK:
-            click.echo(f"      {'':<{width}}  -> {add_home(probe.hint)}")
+            for line in (f"-> {add_home(probe.hint)}", *suggest_pages(probe.hint)):
+                click.echo(f"      {'':<{width}}  {line}")

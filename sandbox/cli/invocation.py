@@ -204,6 +204,14 @@ def add_home(text: str) -> str:
     return click.get_current_context().ensure_object(Invocation).add_home(text)
 
 
+def suggest_pages(text: str) -> Iterator[str]:
+    """The line, if any, that says how to see the pages of the documentation that a text names."""
+    if "docs/" in text:
+        from sandbox.cli.doc_pages import name_commands  # noqa: PLC0415 - lazy: few texts name one
+
+        yield from name_commands(text)
+
+
 def note(text: str) -> None:
     """Print progress or a remark to stderr."""
     click.echo(text, err=True)

@@ -61,6 +61,7 @@ _OPTIONS = {
     "--commit": ("--ref",),
     "--tag": ("--ref",),
     "--rev": ("--ref",),
+    "--pr": ("--ref",),
     "--test": ("--check",),
     "--description": ("--body", "--prompt"),
     "--title": ("--prompt",),
@@ -70,7 +71,19 @@ _OPTIONS = {
 
 _UNDO = "`sandbox task restore TASK head` drops what is not committed; with `base` or a snapshot it goes back further."
 _RELEASES = "`sandbox promote` puts a candidate in use as a release; `sandbox promote REPO --history` lists releases."
+_PULL_REQUEST = "`--ref pr/7` is pull request 7."
+_OWN_PROFILE = "A profile of your own is a file HOME/profiles/NAME.toml: docs/profiles.md has its keys."
 _OF_COMMANDS = {
+    ("sandbox run", "--image"): "`sandbox repo set REPO --image TAG` keeps an image for a repository.",
+    ("sandbox run", "--env"): "`sandbox repo set REPO --env NAME=VALUE` keeps a variable of all checks.",
+    ("sandbox run", "--limit"): "`sandbox repo set REPO --limit NAME=VALUE` keeps a limit of all checks.",
+    ("sandbox run", "--submodules"): "`sandbox repo set REPO --submodules` keeps that for a repository.",
+    ("sandbox run", "--pr"): _PULL_REQUEST,
+    ("sandbox profiles detect", "--pr"): _PULL_REQUEST,
+    ("sandbox profiles", "new"): _OWN_PROFILE,
+    ("sandbox profiles", "create"): _OWN_PROFILE,
+    ("sandbox profiles", "add"): _OWN_PROFILE,
+    ("sandbox profiles", "edit"): _OWN_PROFILE,
     ("sandbox", "version"): "Did you mean `sandbox --version`?",
     ("sandbox", "undo"): _UNDO,
     ("sandbox", "revert"): _UNDO,

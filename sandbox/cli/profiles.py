@@ -99,7 +99,7 @@ def _show_candidates(found: ProfileCandidates) -> None:
     for project in found.projects:
         _show_project(project)
     if not used.checks and not used.problem and not any(project.used for project in found.projects):
-        note("No checks would run. docs/profiles.md shows how to write a profile.")
+        note("No checks would run. `sandbox docs other-languages` shows how to write a profile.")
     show_advice(remark for remark in found.advice if remark.kind in _SHOWN)
     for candidate in others:
         _show_candidate(candidate, "also matches")

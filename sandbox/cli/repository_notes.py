@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sandbox.cli.invocation import add_home, note
+from sandbox.cli.invocation import add_home, note, suggest_pages
 from sandbox.models import Remark
 from sandbox.text import one_line
 
@@ -15,3 +15,5 @@ def show_advice(remarks: Iterable[Remark]) -> None:
         note(f"note: {one_line(remark.seen)}")
         if remark.remedy:
             note(f"  {add_home(one_line(remark.remedy))}")
+            for line in suggest_pages(remark.remedy):
+                note(f"  {line}")

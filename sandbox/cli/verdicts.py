@@ -17,7 +17,7 @@ from sandbox.checks.cause import FILE_FAILED
 from sandbox.checks.crash import FATAL, find_crash
 from sandbox.checks.missing_packages import WITHOUT, describe_missing_packages
 from sandbox.cli.build_progress import BuildProgress
-from sandbox.cli.invocation import Invocation, add_home, note
+from sandbox.cli.invocation import Invocation, add_home, note, suggest_pages
 from sandbox.cli.progress_line import ProgressClock
 from sandbox.cli.run_explanations import explain, likely_cause
 from sandbox.cli.terminal import StatusLine
@@ -170,8 +170,11 @@ def show_runs(runs: Sequence[CheckRun], owner_id: str | None = None) -> None:
         if run.verdict is not Verdict.PASSED:
             _show_failure(run)
             _show_log_command(run, run.task_id or owner_id)
-    for line in describe_missing_packages(runs):
+    missing = describe_missing_packages(runs)
+    for line in missing:
         click.echo(f"  {one_line(line)}")
+    for line in suggest_pages(" ".join([*(line for run in runs for line in (*explain(run), *run.notes)), *missing])):
+        click.echo(f"  {line}")
 
 
 def qualify(runs: Sequence[CheckRun]) -> str:

@@ -37,10 +37,10 @@ class SeenFacts:
     `folder`: where checks run, '' for the top. `others`: profiles that match there, too, and are not used, with the
     evidence; `foreign`: build files there by language, of languages without a profile. Both are empty if a person
     chose the profile.
-    `manifests`: build files, as paths. `unreadable`: of those, what cannot be parsed, and why. `near`: profiles that
-    have one of their files here, and look for more in it. `below`: the profile that each folder matches by itself.
-    `only_folder`: the one of them that checks run in, since no other holds a project. `suggestion`: hash of an
-    untrusted file of checks.
+    `manifests`: build files, as paths. `deep_folder`: of the first, if projects are not looked for as deep.
+    `unreadable`: of those, what cannot be parsed, and why. `near`: profiles that have one of their files here, and look
+    for more in it. `below`: the profile that each folder matches by itself. `only_folder`: the one of them that checks
+    run in, since no other holds a project. `suggestion`: hash of an untrusted file of checks.
     `packages`: Debian packages that files name and the operator has not trusted, by file. `local_changes`: paths that a
     directory has and the commit has not. `lacks_version`: the build asks git for a version and is given none;
     `no_variable`: nor does its tool read one.
@@ -52,6 +52,7 @@ class SeenFacts:
     profile: str
     has_checks: bool
     manifests: Sequence[str] = ()
+    deep_folder: str = ""
     unreadable: Mapping[str, str] | None = None
     near: Sequence[str] = ()
     below: Mapping[str, str] | None = None
@@ -127,14 +128,28 @@ def _no_checks(facts: SeenFacts) -> Iterator[Remark]:
     if facts.near:
         why = f"The profile {' or '.join(facts.near)} looks for more in its file, such as a test target"
         remedy = f"To use it all the same: {choose} {facts.near[0]}`"
-    else:
-        why = f"The profile '{facts.profile}' has no checks" if facts.profile != GENERIC else "No profile fits"
+    elif facts.profile != GENERIC:
+        why = f"The profile '{facts.profile}' has no checks"
         remedy = f"`sandbox profiles list` shows the profiles, {choose} NAME` chooses one; see docs/profiles.md"
+    else:
+        why = "No profile fits"
+        remedy = _suggest_folder(facts) or (
+            "docs/other-languages.md has a recipe for a profile of your own; `sandbox profiles list` shows the shipped "
+            f"ones, {choose} NAME` chooses one"
+        )
     for name, reason in (facts.unreadable or {}).items():
         why = f"{why}. {name} cannot be parsed: {reason}"
         remedy = f"Correct {name} and commit it"
     has_better = bool(facts.below or facts.suggestion) and not facts.near
     yield Remark(kind=RemarkKind.NO_CHECKS, seen=f"{seen}. {why}", remedy="" if has_better else remedy)
+
+
+def _suggest_folder(facts: SeenFacts) -> str:
+    """Where all build files are in folders too deep for projects to be looked for: the command with that folder."""
+    if not facts.deep_folder:
+        return ""
+    shown = facts.deep_folder if _PLAIN.fullmatch(facts.deep_folder) else "FOLDER"
+    return f"`sandbox run {_show_remote(facts.remote_url)} --subpath {shown}` looks in that folder"
 
 
 def _suggestion(facts: SeenFacts) -> Iterator[Remark]:

@@ -20,14 +20,29 @@ _NAMES = frozenset(
     {
         *("makefile", "gnumakefile", "cmakelists.txt", "configure.ac", "configure", "meson.build", "build.ninja"),
         *("pyproject.toml", "setup.py", "setup.cfg", "tox.ini", "requirements.txt", "pipfile", "environment.yml"),
+        *("noxfile.py", "environment.yaml", "pixi.toml"),
         *("package.json", "deno.json", "bun.lockb", "go.mod", "cargo.toml", "makefile.pl", "build.pl", "cpanfile"),
         *("pom.xml", "build.gradle", "build.gradle.kts", "build.sbt", "build.xml", "project.clj", "deps.edn"),
         *("gemfile", "rakefile", "composer.json", "mix.exs", "rebar.config", "pubspec.yaml", "package.swift"),
         *("stack.yaml", "cabal.project", "dune-project", "build.zig", "sconstruct", "xmake.lua", "premake5.lua"),
-        *("workspace", "module.bazel", "flake.nix", "justfile", "taskfile.yml", "dockerfile", "description"),
+        *("project.toml", "shard.yml", "dub.json", "dub.sdl"),
+        *("workspace", "workspace.bazel", "module.bazel", "build.bazel"),
+        *("flake.nix", "justfile", "taskfile.yml", "dockerfile", "description"),
     }
 )
-_SUFFIXES = (".sln", ".csproj", ".cabal", ".gemspec", ".nimble", ".rockspec", ".opam", ".xcodeproj")
+_SUFFIXES = (
+    ".sln",
+    ".slnx",
+    ".csproj",
+    ".fsproj",
+    ".vbproj",
+    ".cabal",
+    ".gemspec",
+    ".nimble",
+    ".rockspec",
+    ".opam",
+    ".xcodeproj",
+)
 _NOT_OWN = frozenset(
     {
         *("vendor", "third_party", "third-party", "3rdparty", "thirdparty", "external", "extern", "deps"),
@@ -37,7 +52,7 @@ _NOT_OWN = frozenset(
 )
 
 
-_FOR_ANY_PROJECT = frozenset({"dockerfile", "flake.nix", "justfile", "taskfile.yml"})
+_FOR_ANY_PROJECT = frozenset({"dockerfile", "flake.nix", "justfile", "noxfile.py", "taskfile.yml"})
 """Build files that do not describe what is beside them: they often build what is in folders."""
 
 
@@ -53,9 +68,19 @@ def is_own(folder: str) -> bool:
 
 
 def find_build_files(paths: Iterable[str]) -> tuple[str, ...]:
-    """Build files at the top, then those one folder below, at most `MAX_MANIFESTS`."""
-    found = [path for path in paths if path.count("/") <= 1 and _is_build_file(posixpath.basename(path))]
+    """Build files at the top, then those one folder below; where there are none, the repository's own in deeper
+    folders. At most `MAX_MANIFESTS`.
+    """
+    every = [path for path in paths if _is_build_file(posixpath.basename(path))]
+    near = [path for path in every if path.count("/") <= 1]
+    found = near or [path for path in every if is_own(posixpath.dirname(path))]
     return tuple(sorted(found, key=lambda path: (path.count("/"), path))[:MAX_MANIFESTS])
+
+
+def find_deep_folder(build_files: Sequence[str]) -> str:
+    """The folder of the first one, if all are deeper than projects are looked for; else ''. As `find_build_files`."""
+    first = next(iter(build_files), "")
+    return posixpath.dirname(first) if first.count("/") > FOLDER_LEVELS else ""
 
 
 def find_first_fits(paths: Iterable[str], names: Iterable[str]) -> dict[str, str]:

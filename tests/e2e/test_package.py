@@ -106,6 +106,10 @@ def test_the_installed_package_is_typed_and_carries_its_resources(environment: P
     assert (Path(policies).parent / "images" / "init" / "init.c").is_file()
 
 
+def test_pages_that_messages_name_are_installed(environment: Path, tmp_path: Path) -> None:
+    assert printed(environment / "bin" / "sandbox", "docs", "docs/profiles.md", cwd=tmp_path).startswith("# Profiles")
+
+
 def test_the_list_of_threats_is_installed(environment: Path, tmp_path: Path) -> None:
     words = ("doctor", "--attack", "--explain", "--only", "S01")
     assert "with `-I`" in printed(environment / "bin" / "sandbox", *words, cwd=tmp_path)

@@ -147,6 +147,36 @@ def test_a_configured_forge_has_one_url_for_every_spelling() -> None:
 
 
 @pytest.mark.parametrize(
+    ("page", "hint"),
+    [
+        ("github.com/a/b/pull/7", "Leave out `/pull/7` and what follows it, and add `--ref pr/7`."),
+        ("github.com/a/b/pull/7/files?w=1#d", "Leave out `/pull/7` and what follows it, and add `--ref pr/7`."),
+        ("github.com/a/b/tree/main", "Leave out `/tree` and what follows it; `--ref` takes a branch, tag or commit."),
+        ("github.com/a/b/commit/0123", "Leave out `/commit` and what follows it; `--ref` takes"),
+        ("github.com/a/b/blob/main/x%2Fy.c#L1", "Leave out `/blob` and what follows it; `--ref` takes"),
+        ("github.com/a/b/issues", "Leave out `/issues` and what follows it."),
+        ("gitlab.com/g/s/b/-/merge_requests/12/diffs", "Leave out `/-/merge_requests/12` and what follows it, and add"),
+        ("gitlab.com/g/b/-/tree/main?ref_type=heads", "Leave out `/-/tree` and what follows it; `--ref` takes"),
+        ("git.corp.example/g/b/-/pipelines", "Leave out `/-/pipelines` and what follows it."),
+        ("github.com/a/b?tab=readme-ov-file", "Leave out what follows the `?` or `#`."),
+        ("host/a/b#readme", "Leave out what follows the `?` or `#`."),
+    ],
+    ids=lambda value: value.partition(" ")[0],
+)
+def test_the_address_of_a_page_is_answered_with_what_to_write(page: str, hint: str) -> None:
+    with pytest.raises(SandboxError) as caught:
+        parse_remote(f"https://{page}")
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+    assert hint in caught.value.hint
+
+
+def test_a_name_that_pages_of_a_forge_have_is_a_name_elsewhere() -> None:
+    assert parse_remote("https://host/a/b/pull/7").name == "7"
+    assert parse_remote("https://gitlab.com/a/b/issues").name == "issues"
+    assert parse_remote("https://github.com/tree/pull").name == "pull"
+
+
+@pytest.mark.parametrize(
     "text", ["alice@host:~", "ssh://alice@host/~/", "git@host:~git", "git@host:a%2fb", "a@host:%7e/r"]
 )
 def test_a_home_is_no_repository_and_scp_paths_are_not_decoded(text: str) -> None:

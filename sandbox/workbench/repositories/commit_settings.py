@@ -64,7 +64,7 @@ def find_only_folder(profiles: Mapping[str, Profile], facts: BaseFacts) -> str:
         return ""
     if find_matches(profiles, facts.marker):
         return ""
-    folders = {posixpath.dirname(path) for path in facts.manifests if "/" in path and builds_one_project(path)}
+    folders = {posixpath.dirname(path) for path in facts.manifests if path.count("/") == 1 and builds_one_project(path)}
     folders |= {folder for folder, files in facts.below.items() if any(map(builds_one_project, files))}
     found = match_folders(profiles, facts)
     others = {folder for folder in folders - found.keys() if is_own(folder)}

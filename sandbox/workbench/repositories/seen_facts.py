@@ -22,6 +22,7 @@ from sandbox.workbench.repositories.commit_settings import find_only_folder, mat
 from sandbox.workbench.repositories.repository_settings import read_settings
 from sandbox.workbench.repositories.suggested import read_suggested_parts
 from sandbox.workspaces.base_facts import BaseFacts
+from sandbox.workspaces.build_files import find_deep_folder
 
 if TYPE_CHECKING:
     from sandbox.workbench.repositories import manifest_errors
@@ -53,6 +54,7 @@ def advise(
             profile=profile.name,
             has_checks=bool(profile.checks),
             manifests=facts.manifests,
+            deep_folder=find_deep_folder(facts.manifests) if not chosen.subpath else "",
             unreadable={} if profile.checks else _find_syntax_errors(facts),
             near=() if profile.checks or profile.name != GENERIC else find_near_profiles(profiles, read),
             remote_url=find_repository(services.home, repo_id).remote_url,

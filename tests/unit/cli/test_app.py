@@ -171,9 +171,31 @@ def test_a_directory_without_a_path_to_it_is_taken_for_one(
     assert command("repo", "clone", "--", "-x")[0] == 2, "what may be an option is none"
 
 
+@pytest.mark.parametrize("words", [["run"], ["profiles", "detect"], ["repo", "fetch"]], ids=" ".join)
+def test_a_registered_repository_that_is_named_where_a_url_belongs_is_known(
+    words: list[str], upstream: Upstream, command: Command
+) -> None:
+    upstream.commit()
+    command("repo", "clone", str(upstream.root))
+    registered = json.loads(command("--json", "repo", "list")[1])["repositories"][0]
+    for name in (registered["id"], registered["name"]):
+        code, _, err = command(*words, name)
+        assert code == 2, err
+        assert f"hint  {registered['id']} is a registered repository: give its URL, {upstream.root}\n" in err
+    assert "registered" not in command(*words, f"{registered['name']}x")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
+        ("run . --image x", "hint  `sandbox repo set REPO --image TAG` keeps an image for a repository."),
+        ("run . --env A=1", "hint  `sandbox repo set REPO --env NAME=VALUE` keeps a variable of all checks."),
+        ("run . --limit pids=9", "hint  `sandbox repo set REPO --limit NAME=VALUE`"),
+        ("run . --submodules", "hint  `sandbox repo set REPO --submodules`"),
+        ("run . --pr 7", "Did you mean: --ref?\nhint  `--ref pr/7` is pull request 7."),
+        ("profiles detect . --pr 7", "Did you mean: --ref?"),
+        ("profiles new", "hint  A profile of your own is a file"),
+        ("profiles create x", "docs/profiles.md"),
         ("apply", "`sandbox task apply`"),
         ("task commit", "`sandbox commit`"),
         ("repo apply", "`sandbox task apply`"),

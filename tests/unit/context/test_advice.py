@@ -63,6 +63,27 @@ def test_a_commit_whose_checks_run_needs_no_remark() -> None:
             id="node",
         ),
         pytest.param(
+            replace(NOTHING, manifests=("a/b/c/pom.xml", "a/b/d/pom.xml"), deep_folder="a/b/c"),
+            RemarkKind.NO_CHECKS,
+            "a/b/c/pom.xml",
+            "`sandbox run /src/x --subpath a/b/c` looks in that folder",
+            id="far below",
+        ),
+        pytest.param(
+            replace(NOTHING, manifests=("a b/`x`/c/pom.xml",), deep_folder="a b/`x`/c"),
+            RemarkKind.NO_CHECKS,
+            "pom.xml",
+            "`sandbox run /src/x --subpath FOLDER` looks in that folder",
+            id="far below, hostile",
+        ),
+        pytest.param(
+            replace(NOTHING, manifests=("Gemfile",)),
+            RemarkKind.NO_CHECKS,
+            "Gemfile. No profile fits",
+            "docs/other-languages.md has a recipe for a profile of your own",
+            id="another language",
+        ),
+        pytest.param(
             replace(NOTHING, manifests=("Makefile",), near=("make",)),
             RemarkKind.NO_CHECKS,
             "profile make looks for more",

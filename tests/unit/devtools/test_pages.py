@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import click
 import pytest
@@ -13,6 +13,8 @@ from sandbox.cli.app import cli
 from sandbox.config import find_resources
 from sandbox.models import Limits
 from sandbox.policy.container import load_container_policy
+from sandbox.profiles import load_profiles
+from sandbox.profiles.profile_matches import find_matches
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -26,6 +28,7 @@ _LINK = re.compile(r"\]\(([^)\s#]+)[^)\s]*\)")
 _FILE = re.compile(r"(?<![\w/.-])((?:docs|tests|scripts|policies|benchmarks|devtools)/[\w/-]+\.\w+)")
 _ADR = re.compile(r"(?<![\w/.-])(docs/adr/\d{4})")
 _COMMAND = re.compile(r"(?m)(?:`|^\$ |^)sandbox ([^`\n]+)")
+_QUOTED = re.compile(r"`([\w-]+)`")
 _ITEM = re.compile(r"- |\d+\. ")
 _NO_PARAGRAPH = re.compile(r"- |\d+\. |\s|#|\|")
 _WORD = re.compile(r"[^\s\[\]()|,;]+")
@@ -131,6 +134,41 @@ def test_the_page_has_every_limit_with_its_default_and_ceiling() -> None:
     told = {name: (amount(default), amount(ceiling)) for name, default, ceiling in rows}
     ceiling = load_container_policy(find_resources("policies")).container.ceiling
     assert told == {name: (getattr(Limits(), name), getattr(ceiling, name)) for name in Limits.model_fields}
+
+
+def test_the_page_of_commands_gives_an_option_as_many_words_as_it_takes() -> None:
+    text, group = (DOCS / "cli.md").read_text(), click.Context(cli)
+    commands = [found for name in cli.list_commands(group) if (found := cli.get_command(group, name))]
+    inner = [inner for found in commands if isinstance(found, click.Group) for inner in found.commands.values()]
+    several = [option for found in (*commands, *inner) for option in found.params if option.nargs > 1]
+    assert several, "void: no option takes two words"
+    rows = "\n".join(row for row in text.splitlines() if row.startswith("|"))
+    shown = {name: re.findall(rf"\[{name} ([^]]+)\]", rows) for option in several for name in option.opts}
+    assert {option.opts[0]: [option.metavar] for option in several} == {
+        name: [words for words in found if " " in words] for name, found in shown.items()
+    }
+
+
+def test_the_page_names_the_profiles_with_parallel_builds_and_tests() -> None:
+    profiles = load_profiles([find_resources("policies") / "profiles"], PurePosixPath("/w"))
+    parallel = {name: [check.id for check in found.checks if check.jobs == "auto"] for name, found in profiles.items()}
+    text = re.sub(r"\s+", " ", (DOCS / "profiles.md").read_text())
+    (build_only, both) = re.findall(
+        r"The shipped profiles ([^.;]+) use `auto` for `build`[^.;]+;([^.;]+) use it for both\.", text
+    )[0]
+    assert {name for name, checks in parallel.items() if checks == ["build"]} == set(_QUOTED.findall(build_only))
+    assert {name for name, checks in parallel.items() if checks == ["build", "test"]} == set(_QUOTED.findall(both))
+
+
+def test_the_recipe_for_another_language_is_a_profile_that_can_be_used(tmp_path: Path) -> None:
+    recipe = re.findall(r"(?ms)^```toml\n(.*?)^```", (DOCS / "other-languages.md").read_text())[0]
+    (tmp_path / "ruby.toml").write_text(recipe)
+    profiles = load_profiles([find_resources("policies") / "profiles", tmp_path], PurePosixPath("/w"))
+    (ruby, *_) = find_matches(profiles, lambda name: b"test:" if name in {"Gemfile", "Makefile"} else None)
+    assert (ruby.profile.name, ruby.profile.problem, ruby.profile.image) == ("ruby", "", "build")
+    (check,) = ruby.profile.checks
+    assert check.results
+    assert re.search(str(check.results.failed), "SumTest#test_some = 0.00 s = F")
 
 
 def test_what_is_not_there_is_found() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sandbox.workspaces.build_files import (
     MAX_FOLDERS,
     MAX_MANIFESTS,
+    builds_one_project,
     find_build_files,
+    find_deep_folder,
     find_first_fits,
     find_folder_markers,
 )
@@ -16,6 +20,30 @@ NAMES = {"pyproject.toml", "Makefile"}
 def test_build_files_are_those_at_the_top_and_one_folder_below() -> None:
     paths = ["web/package.json", "a/b/pom.xml", "Makefile", "src/App.csproj", "README.md"]
     assert find_build_files(paths) == ("Makefile", "src/App.csproj", "web/package.json")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["noxfile.py", "WORKSPACE.bazel", "BUILD.bazel", "environment.yaml", "pixi.toml", "Project.toml", "A.fsproj"],
+)
+def test_a_build_file_of_a_kind_without_a_profile_is_seen(name: str) -> None:
+    assert find_build_files([name, "README.md"]) == (name,)
+
+
+def test_sessions_of_nox_at_the_top_may_be_those_of_a_project_in_a_folder() -> None:
+    assert not builds_one_project("noxfile.py")
+
+
+def test_build_files_further_down_count_where_there_are_none_above() -> None:
+    deep = ["a/b/c/pyproject.toml", "a/b/c/d/Makefile", "vendor/x/y/Makefile", "a/b/tests/x/Makefile"]
+    assert find_build_files(deep) == ("a/b/c/pyproject.toml", "a/b/c/d/Makefile")
+    assert find_build_files([*deep, "services/api/pom.xml"])[0] == "services/api/pom.xml"
+    assert find_build_files([*deep, "web/package.json"]) == ("web/package.json",)
+
+
+def test_a_folder_that_is_too_deep_to_be_looked_at_is_named() -> None:
+    assert find_deep_folder(("a/b/c/pom.xml", "a/b/d/pom.xml")) == "a/b/c"
+    assert [find_deep_folder(files) for files in ((), ("a/b/pom.xml", "a/b/c/pom.xml"))] == ["", ""]
 
 
 def test_folders_of_others_and_of_examples_are_no_projects() -> None:
