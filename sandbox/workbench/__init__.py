@@ -779,8 +779,9 @@ class Workbench:
 
         If the same checks already run in the task, that run is returned, unless `expected_tree` is another state than
         that which it was asked about. `watch` is called from another thread. Leaving the `with` block of this workbench
-        stops runs in progress, unless `wait_for_runs` is called first. `expected_tree`: fail (`conflict`) if the working state is a different tree. Raises: `quota_exceeded` for too
-        many runs at once; the error of a run that fails at once, as `run_checks`.
+        stops runs in progress, unless `wait_for_runs` is called first. `expected_tree`: fail (`conflict`) if the
+        working state is a different tree. Raises: `quota_exceeded` for too many runs at once; the error of a run that
+        fails at once, as `run_checks`.
         """
         options = {"runtime": runtime, "arguments": list(arguments)}
         question = use.background.Question("check", task_id, tuple(check_ids), options, expected_tree)
