@@ -22,13 +22,13 @@ from sandbox.checks.execute import CheckDirectories
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.store.home import Home
 from sandbox.store.runs import list_runs
-from sandbox.store.verdicts import Binding, save_verdict
+from sandbox.store.verdicts import Binding, find_last_run, save_verdict
 from sandbox.workbench import VerifyOptions
 from sandbox.workbench.checks import clean_rooms, compiler_caching, gate, tree_bindings
 from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups
-from sandbox.workbench.checks.verdict_ways import find_answer, find_best_way, has_failed
+from sandbox.workbench.checks.verdict_ways import find_answer, find_best_way, forget_other_ways, has_failed
 from sandbox.workbench.tasks import worktrees
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
@@ -288,6 +288,22 @@ def test_the_last_run_of_all_ways_counts(
     answers = [find_answer(services.home, bound, number, "test") for number in (0, 1)]
     assert {answer.verdict for answer in answers if answer} == ({P} if counts is P else set()), "a first failure"
     assert has_failed(services.home, bound, "test") == (F in {first, second})
+
+
+@pytest.mark.parametrize("verdict", [P, F])
+@pytest.mark.parametrize("scratch_first", [True, False])
+def test_s231_what_a_run_without_a_verdict_leaves_of_the_other_way(
+    ways: Ways, verdict: Verdict, scratch_first: bool
+) -> None:
+    """A failure from scratch, which another request stored meanwhile. Controls: all else is deleted."""
+    services = ways.desk.workbench._services
+    bound = [build_bindings(services.policies, s, TREE, [CHECK]) for s in possible_setups(SETUP, ways.desk.repo_id)]
+    other, own = (way["test"] for way in (bound if scratch_first else bound[::-1]))
+    save_verdict(services.home, other, made(0, verdict, 0, other))
+    save_verdict(services.home, own, made(1, K, 1, own))
+    forget_other_ways(services.home, bound, own)
+    assert (find_last_run(services.home, other) is not None) == (scratch_first and verdict is F)
+    assert find_last_run(services.home, own) is None
 
 
 def test_checks_of_a_chain_that_did_not_run_again_keep_their_verdict(ways: Ways) -> None:
