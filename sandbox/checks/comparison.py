@@ -10,7 +10,7 @@ remains is what no comparison of reports can see: a guest that fails and says of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sandbox.checks.crash import find_crash
 from sandbox.lazy_dataclass import dataclass
@@ -108,7 +108,7 @@ class Tally:
         self.first_bad: TestResult | None = None
 
 
-def tally_results(results: Sequence[TestResult]) -> dict[str, Tally]:
+def tally_results(results: Iterable[TestResult]) -> dict[str, Tally]:
     """Count the tests by name."""
     found: dict[str, Tally] = {}
     for result in results:

@@ -62,6 +62,9 @@ def _explain_cause(run: CheckRun) -> Iterator[str]:
 def _explain_passed(run: CheckRun) -> Iterator[str]:
     if remark := find_empty_pass(run):
         yield f"warning: {remark}"
+    for service in run.services:
+        if service.ended_early:
+            yield f"the service {service.name} ended before the check: this pass does not verify a tree"
 
 
 def _explain_failed(run: CheckRun) -> Iterator[str]:

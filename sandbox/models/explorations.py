@@ -16,8 +16,9 @@ class ExploredWay(SparseModel):
     requires one that did not pass is missing. `newly_failing`: tests that fail, and did not on the task's own state,
     the first of them in `newly_failing_tests`; a check without results of tests counts as one test, and one of which
     not all tests are known, here or there, as one more unless it passes here. `failing`: all tests that fail.
-    `missing`: tests that passed there, and that a check which passed here no longer has. `wall_time_s`,
-    `memory_peak_bytes`: sum and maximum over its runs, also of cached ones.
+    `missing`: tests that ran there, and are gone or skipped here; one that passed there and that its check, which does
+    not pass here, did not reach counts as failing. Tests of one name are counted. `wall_time_s`, `memory_peak_bytes`:
+    sum and maximum over its runs, also of cached ones.
     """
 
     name: str

@@ -5,7 +5,8 @@ under another name, is ignored, and the next run writes it again (docs/adr/0021)
 
 Chance, a neighbour or a starved host can make a check fail. So the first failure of a check is stored but answers no
 request: the check runs again, and only a second failure, of a run that began after the first had ended, is cached. A
-pass between them starts the count again.
+pass between them starts the count again, and so does a run without a verdict: that answers no request either, but the
+check counts as failed until it passes (THREATS S231).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 
 from pydantic import Field
@@ -26,6 +29,10 @@ KEY_VERSION = 5
 
 _NOT_STARTED = 126  # also the exit code of a command that the host had no memory or process for
 
+VERDICTS_LOCK = "verdicts"
+"""The lock of all records: each is held for a few milliseconds."""
+
+_LOCK_WAIT_S = 10.0
 _MEMORY_WAIT_S = 1.0
 _log = logging.getLogger(__name__)
 
@@ -74,8 +81,9 @@ class Binding(Model):
 
 
 class _Record(Model):
-    """`first_failure`: the check failed once, and chance may have been the reason. `passed_since`: it passed after that
-    in a run that is no evidence, so the next failure is a first one again; left out if not.
+    """`first_failure`: the check failed once, and chance may have been the reason; or the run is not conclusive, and
+    the check failed before it. `passed_since`: it passed after that in a run that is no evidence, so the next failure
+    is a first one again; left out if not.
     """
 
     binding: Binding
@@ -91,7 +99,9 @@ def find_verdict(home: Home, binding: Binding) -> CheckRun | None:
 
 
 def find_last_run(home: Home, binding: Binding) -> CheckRun | None:
-    """The last conclusive run with this binding, also a first failure, marked as cached; None if there is none."""
+    """The last run with this binding, marked as cached; also a first failure, and one that is not conclusive after a
+    failure. None if there is none.
+    """
     record = _read_record(home, binding)
     return None if record is None else _mark_cached(record)
 
@@ -112,43 +122,91 @@ def _read_record(home: Home, binding: Binding) -> _Record | None:
 
 
 def save_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
-    """Cache the verdict of a clean room. A run that is not conclusive deletes the cached verdict, which may have passed
-    by luck. A failure without a confirmation is stored as a first failure.
+    """Cache the verdict of a clean room. A failure without a confirmation is stored as a first failure. A pass replaces
+    a failure only if it began after that had ended. A run that is not conclusive deletes a pass, which may have been
+    luck; after a failure it is stored instead, and answers no request.
 
-    If the home cannot be written, only the cache entry is lost: the check runs again, and a gate stays closed.
+    If the home cannot be written, only the cache entry is lost: the check runs again, and a gate stays closed. If
+    another process hangs while it changes a verdict, a pass is not stored; all else is, as it closes the gate.
     """
-    path = home.verdict(binding.key)
-    try:
-        if is_conclusive(run) and _has_binding(run, binding):
-            first = run.verdict is Verdict.FAILED and not _is_confirmed(home, binding, run)
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            write_json(path, _Record(binding=binding, run=run, first_failure=first).model_dump(mode="json"))
-        else:
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        _log.warning("the verdict of '%s' is not cached: %s", run.check_id, error)
+    _change_record(home, binding, lambda before: _choose_record(before, binding, run), what="not cached", run=run)
+
+
+def _choose_record(before: _Record | None, binding: Binding, run: CheckRun) -> _Record | None:
+    """What to store after a run; None: nothing, and what is there is deleted. Pure."""
+    is_bound, has_failed = _has_binding(run, binding), before is not None and before.run.verdict is not Verdict.PASSED
+    if before is not None and has_failed and not _may_replace(run, before.run, is_bound=is_bound):
+        return _doubt(before)
+    if is_conclusive(run) and is_bound:
+        first = run.verdict is Verdict.FAILED and not _is_confirmed(before, binding, run)
+        return _Record(binding=binding, run=run, first_failure=first)
+    return _Record(binding=binding, run=run, first_failure=True) if has_failed else None
+
+
+def _may_replace(run: CheckRun, failed: CheckRun, *, is_bound: bool) -> bool:
+    """Whether a run may take the place of one that did not pass: another such run may, and a later pass."""
+    passes = run.verdict is Verdict.PASSED
+    return is_bound and (not passes or (is_conclusive(run) and began_after(run, failed)))
+
+
+def _doubt(before: _Record) -> _Record:
+    """The failure as a first one, which no later failure confirms."""
+    return before.model_copy(update={"first_failure": True, "passed_since": True})
 
 
 def doubt_failure(home: Home, binding: Binding) -> None:
     """Note that the check passed in a run that is no evidence: no verdict is kept of it, but a failure before it counts
     as a first one, also a confirmed one, and none after it confirms that.
     """
-    before = _read_record(home, binding)
-    if before is None or before.run.verdict is not Verdict.FAILED:
-        return
-    doubted = before.model_copy(update={"first_failure": True, "passed_since": True})
-    try:
-        write_json(home.verdict(binding.key), doubted.model_dump(mode="json"))
-    except OSError as error:
-        _log.warning("the failure of '%s' counts as before: %s", binding.check.id, error)
+
+    def choose(before: _Record | None) -> _Record | None:
+        return _doubt(before) if before is not None and before.run.verdict is Verdict.FAILED else before
+
+    _change_record(home, binding, choose, what="as before, though it passed since")
 
 
-def forget_verdict(home: Home, binding: Binding) -> None:
-    """Delete the cached verdict. If the home cannot be written it stays, with a warning."""
+def forget_verdict(home: Home, binding: Binding, *, only_pass: bool = False) -> None:
+    """Delete the cached verdict; with `only_pass`, one that did not pass stays. If the home cannot be written it stays,
+    with a warning.
+    """
+
+    def choose(before: _Record | None) -> _Record | None:
+        has_failed = before is not None and before.run.verdict is not Verdict.PASSED
+        return before if only_pass and has_failed else None
+
+    _change_record(home, binding, choose, what="not deleted")
+
+
+def _change_record(
+    home: Home,
+    binding: Binding,
+    choose: Callable[[_Record | None], _Record | None],
+    *,
+    what: str,
+    run: CheckRun | None = None,
+) -> None:
+    """Replace the record by what `choose` makes of it; None deletes it. Under a lock, so that no run that was stored
+    meanwhile is overwritten unseen. A process that hangs must not keep the gate open: without the lock all is written
+    but the pass of a `run`. `what`: what becomes of the verdict otherwise, for a warning.
+    """
+    path = home.verdict(binding.key)
     try:
-        home.verdict(binding.key).unlink(missing_ok=True)
+        with ExitStack() as held:
+            try:
+                held.enter_context(home.locked(VERDICTS_LOCK, _LOCK_WAIT_S))
+            except SandboxError:
+                if run is not None and run.verdict is Verdict.PASSED:
+                    _log.warning("the verdict of '%s' is %s: another process holds the cache", binding.check.id, what)
+                    return
+            before = _read_record(home, binding)
+            record = choose(before)
+            if record is None:
+                path.unlink(missing_ok=True)
+            elif record is not before:
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                write_json(path, record.model_dump(mode="json"))
     except OSError as error:
-        _log.warning("the verdict of '%s' is not deleted: %s", binding.check.id, error)
+        _log.warning("the verdict of '%s' is %s: %s", binding.check.id, what, error)
 
 
 def is_conclusive(run: CheckRun) -> bool:
@@ -161,7 +219,7 @@ def is_conclusive(run: CheckRun) -> bool:
     return ended_by_itself and run.verdict in {Verdict.PASSED, Verdict.FAILED}
 
 
-def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
+def _is_confirmed(before: _Record | None, binding: Binding, run: CheckRun) -> bool:
     """Whether a failure counts at once: the check is deterministic, or its previous conclusive run failed as well.
 
     Runs that overlap in time do not confirm each other: the host was busy for both. A fork that the host refused, or
@@ -173,10 +231,9 @@ def _is_confirmed(home: Home, binding: Binding, run: CheckRun) -> bool:
         return False
     if binding.check.deterministic and not run.usage.forks_refused:
         return True
-    before = _read_record(home, binding)
     if before is None or before.run.verdict is not Verdict.FAILED or was_short_of_resources(before.run):
         return False
-    if before.passed_since:
+    if before.passed_since or not is_conclusive(before.run):
         return False
     return not before.first_failure or began_after(run, before.run)
 

@@ -777,13 +777,14 @@ class Workbench:
     ) -> BackgroundRun:
         """As `run_checks`, without waiting: the answer has the run id for `wait_run` and `stop_run`.
 
-        If the same checks already run in the task, that run is returned. `watch` is called from another thread. Leaving
-        the `with` block of this workbench stops runs in progress, unless `wait_for_runs` is called first.
-        `expected_tree`: fail (`conflict`) if the working state is a different tree. Raises: `quota_exceeded` for too
-        many runs at once; the error of a run that fails at once, as `run_checks`.
+        If the same checks already run in the task, that run is returned, unless `expected_tree` is another state than
+        that which it was asked about. `watch` is called from another thread. Leaving the `with` block of this workbench
+        stops runs in progress, unless `wait_for_runs` is called first. `expected_tree`: fail (`conflict`) if the
+        working state is a different tree. Raises: `quota_exceeded` for too many runs at once; the error of a run that
+        fails at once, as `run_checks`.
         """
         options = {"runtime": runtime, "arguments": list(arguments)}
-        question = use.background.Question("check", task_id, tuple(check_ids), options)
+        question = use.background.Question("check", task_id, tuple(check_ids), options, expected_tree)
         services = self._services.with_runtime(runtime)
         return use.background.start(
             self._services,
@@ -807,7 +808,7 @@ class Workbench:
         Raises: `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `verify`.
         """
         how = choose_options("verify", options)
-        question = use.background.Question("verify", task_id, (), asdict(how))
+        question = use.background.Question("verify", task_id, (), asdict(how), expected_tree)
         return use.background.start(
             self._services,
             question,
@@ -991,7 +992,7 @@ class Workbench:
         Raises: `quota_exceeded` for too many runs at once; the error of a run that fails at once, as `candidate`.
         """
         how = choose_options("candidate", options)
-        question = use.background.Question("candidate", task_id, (), asdict(how))
+        question = use.background.Question("candidate", task_id, (), asdict(how), expected_tree)
         return use.background.start(
             self._services,
             question,

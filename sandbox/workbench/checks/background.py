@@ -61,6 +61,9 @@ _COMMANDS: Mapping[BackgroundOperation, str] = {
     "layers-build": "layers build",
     "explore": "explore",
 }
+_EXPECTED_TREE = "expected_tree"
+"""The approved state, among the options in a record."""
+
 _ENDED: Mapping[str, object] = {
     "deadline_s": None,
     "check_id": None,
@@ -83,13 +86,15 @@ Work = Callable[[Watch, str], Result]
 class Question:
     """Which checks to run, and how. Two equal questions share one run. `options`: all other inputs of the run.
 
-    `owner_id`: a task; or a repository, to build its layers.
+    `owner_id`: a task; or a repository, to build its layers. `expected_tree`: the state that was approved. A run that
+    began with another one does not answer; without one any run does.
     """
 
     operation: BackgroundOperation
     owner_id: str
     check_ids: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    expected_tree: str | None = field(default=None, compare=False)
 
 
 def start(services: Services, question: Question, watch: Watch, work: Work) -> BackgroundRun:
@@ -143,14 +148,14 @@ def _translate(run_id: str, error: Exception) -> SandboxError:
 
 
 def _new_record(run_id: str, question: Question, commit: str) -> BackgroundRunRecord:
-    of_task = question.owner_id.startswith("task-")
+    of_task, tree = question.owner_id.startswith("task-"), question.expected_tree
     return BackgroundRunRecord(
         run_id=run_id,
         task_id=question.owner_id if of_task else None,
         repo_id=None if of_task else question.owner_id,
         operation=question.operation,
         check_ids=question.check_ids,
-        options=dict(question.options),
+        options={**question.options, **({} if tree is None else {_EXPECTED_TREE: tree})},
         commit=commit,
         started_at=datetime.now(UTC),
     )
@@ -402,10 +407,17 @@ def _find_same(services: Services, question: Question) -> BackgroundRun | None:
     for run_id in list_run_ids(services.home.stop_requests, question.owner_id):
         with suppress(SandboxError):  # the run has no record yet, or the record is damaged
             record = find_background_run(services.home, run_id)
-            asked = Question(record.operation, record.owner_id, record.check_ids, record.options)
-            if record.state == "running" and asked == question and _is_current(services, record):
+            if record.state == "running" and _is_about(record, question) and _is_current(services, record):
                 return _build_answer(record)
     return None
+
+
+def _is_about(record: BackgroundRunRecord, question: Question) -> bool:
+    """Whether the run answers the question, if it is current. Pure."""
+    options = dict(record.options)
+    tree = options.pop(_EXPECTED_TREE, None)
+    asked = Question(record.operation, record.owner_id, record.check_ids, options)
+    return asked == question and question.expected_tree in {None, tree}
 
 
 def _is_current(services: Services, record: BackgroundRunRecord) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sandbox.models import Check, CheckRun, Verdict
+from sandbox.store.verdicts import is_conclusive
 
 Chain = tuple[Check, ...]
 
@@ -52,5 +53,5 @@ def all_passed(runs: Sequence[CheckRun]) -> bool:
 
 
 def is_verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:
-    """Whether each of the checks ran and passed."""
-    return len(runs) == len(checks) and all_passed(runs)
+    """Whether each of the checks ran and passed, in a run that a verdict is kept of: the gate takes no other."""
+    return len(runs) == len(checks) and all_passed(runs) and all(map(is_conclusive, runs))

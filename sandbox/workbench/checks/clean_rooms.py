@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,9 @@ from sandbox.workbench.checks.callbacks import Watch, share_watch
 from sandbox.workbench.checks.chains import Chain, all_passed, answer_chain, split_into_chains
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import hold_layers, prepare_setups
-from sandbox.workbench.checks.shared_cache import SharedCache, open_shared_cache
+from sandbox.workbench.checks.shared_cache import open_shared_cache
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
-from sandbox.workbench.checks.verdict_ways import Bindings, find_answer, forget_verdicts, has_failed
+from sandbox.workbench.checks.verdict_ways import Bindings, find_answer, forget_other_ways, has_failed
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
@@ -147,6 +148,31 @@ def _run_unless_cancelled(
     return runs
 
 
+SaveRun = Callable[[CheckRun], None]
+
+
+@dataclass(frozen=True)
+class _VerdictOnce:
+    """Saves the verdict of one run, once. `kept`: whether it has one."""
+
+    _save: SaveRun
+    kept: bool
+    _saved: list[str] = field(default_factory=list)
+
+    def save_failure(self, run: CheckRun) -> None:
+        """Save it if the check did not pass. It is called before the run has a record: a process that is interrupted or
+        killed then leaves no failure that the gate does not know. Of a pass it knows nothing, and the check runs again.
+        """
+        if run.verdict is not Verdict.PASSED:
+            self.save(run)
+
+    def save(self, run: CheckRun) -> None:
+        """Save it, unless that was done."""
+        if self.kept and not self._saved:
+            self._saved.append(run.run_id)
+            self._save(run)
+
+
 @dataclass(frozen=True)
 class _ChainRunner:
     services: Services
@@ -232,31 +258,29 @@ class _ChainRunner:
             def answer(check: Check) -> CheckRun | None:
                 if runs and watch.cancelled():
                     return None
-                as_before = all_passed(runs)
-                runs.append(self._run_and_take(check, bound[check.id], room, watch, recorder))
-                if as_before:  # the binding does not cover what a failed check left in the room
-                    self._bind(bound[check.id], runs[-1])
-                    self._save(chain, bound[check.id], runs[-1], shared)
-                return runs[-1]
+                as_before = all_passed(runs)  # else none: its key does not cover what a failed check left in the room
+                verdict = _VerdictOnce(partial(self._save, chain, bound[check.id]), kept=as_before)
+                run = self._run_and_take(check, bound[check.id], room, watch, recorder, verdict.save_failure)
+                runs.append(run)
+                is_evidence = as_before and (self.request.keep or run.verdict is not Verdict.PASSED)
+                if is_evidence:  # what a receipt says that it was bound to, and a comparison counts
+                    save_binding(self.services.home.logs(self.request.owner), run.run_id, bound[check.id])
+                verdict.save(run)
+                if shared is not None and is_evidence:
+                    shared.add(bound[check.id], run)
+                return run
 
             answer_chain(chain, answer, keep_going=self.options.keep_going)
         return tuple(runs)
 
-    def _bind(self, binding: Binding, run: CheckRun) -> None:
-        """Keep what a run was bound to, which is what a receipt says, and a comparison counts; of evidence only."""
-        if self.request.keep or run.verdict is not Verdict.PASSED:
-            save_binding(self.services.home.logs(self.request.owner), run.run_id, binding)
-
-    def _save(self, chain: Chain, binding: Binding, run: CheckRun, shared: SharedCache | None) -> None:
+    def _save(self, chain: Chain, binding: Binding, run: CheckRun) -> None:
         home = self.services.home
         if not self.request.keep and run.verdict is Verdict.PASSED:
             doubt_failure(home, binding)
             return
-        if not is_conclusive(run):
-            forget_verdicts(home, self._bind_ways(chain, self.source.repo_id), run.check_id)
         save_verdict(home, binding, run)
-        if shared is not None:
-            shared.add(binding, run)
+        if not is_conclusive(run):
+            forget_other_ways(home, self._bind_ways(chain, self.source.repo_id), binding)
 
     def _choose_setup(self, chain: Chain) -> GuestSetup:
         """The setup of one room, with what it does about the compiler cache. What failed from scratch runs so again:
@@ -272,24 +296,27 @@ class _ChainRunner:
         return any(has_failed(self.services.home, ways[:1], check.id) for check in chain)
 
     def _run_and_take(
-        self, check: Check, binding: Binding, room: WorktreePaths, watch: Watch, recorder: Recorder
+        self, check: Check, binding: Binding, room: WorktreePaths, watch: Watch, recorder: Recorder, before: SaveRun
     ) -> CheckRun:
         """Before a launch, take what it would release: what it does to its files afterwards does not count."""
         if check.launch is None or self.request.take is None:
-            return self._run_one(check, room, watch, recorder)
+            return self._run_one(check, room, watch, recorder, before)
         with self.request.take(room.root, binding) as keep:
-            run = self._run_one(check, room, watch, recorder)
+            run = self._run_one(check, room, watch, recorder, before)
             keep(run)
         return run
 
-    def _run_one(self, check: Check, room: WorktreePaths, watch: Watch, recorder: Recorder) -> CheckRun:
+    def _run_one(
+        self, check: Check, room: WorktreePaths, watch: Watch, recorder: Recorder, before: SaveRun
+    ) -> CheckRun:
         require_mask(room.root, GIT_MASK)
         with running.new_report_folder(self.services, room) as (run_id, report):
             account = find_account(self.services, room.owner)
             place = execute.CheckDirectories(
                 room.root, report, account, self.source.tree, clean_room=True, task_id=self.request.task_id
             )
-            run = running.run_one(self.services, recorder, (run_id, check, place), watch, owner=self.request.owner)
+            which, owner = (run_id, check, place), self.request.owner
+            run = running.run_one(self.services, recorder, which, watch, owner=owner, before=before)
             if run.compiler_cache == "filled" and run.verdict is Verdict.PASSED:
                 cache = (self.source.repo_id, self.setup.image_digest)
                 compiler_caching.keep_filled(self.services, cache, self.source.tree, report)

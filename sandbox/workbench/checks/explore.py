@@ -32,8 +32,8 @@ from sandbox.workbench.checks.git_facts import add_git_facts
 from sandbox.workbench.checks.ranking import (
     CheckOutcome,
     choose_winner,
-    combine_results,
     compare_outcomes,
+    count_results,
     describe_base,
     rank_ways,
 )
@@ -252,7 +252,7 @@ def read_outcome(home: Home, run: CheckRun) -> CheckOutcome:
         with open_test_results(home, owner, run.run_id) as found:
             if found is None:
                 return without
-            results = combine_results(parse_result(line) for line in found.lines)
+            results = count_results(parse_result(line) for line in found.lines)
             is_complete = found.complete or not found.compared
             return CheckOutcome(run.verdict, results, complete=is_complete and not run.results_lost)
     except SandboxError:  # pruned, or damaged: the verdict is there

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from sandbox.checks.comparison import tally_results
 from sandbox.lazy_dataclass import dataclass
-from sandbox.models import ExploredWay, TestOutcome, TestResult, Verdict
-from sandbox.models.words import BAD_OUTCOMES
+from sandbox.models import ExploredWay, TestResult, Verdict
 
 UNKNOWN_TESTS = "not all of its tests are known"
 
 _OWN_ENDS = frozenset({Verdict.PASSED, Verdict.FAILED, None})
 """Of checks that ended by themselves, or were not run because one that they require failed."""
+
+
+class TestCount(NamedTuple):
+    """The tests of one name: how many ran, which those that are skipped do not, and how many failed. `is_rule`: it is a
+    rule of a linter, and each failure a finding.
+    """
+
+    ran: int = 0
+    bad: int = 0
+    is_rule: bool = False
+
+
+_NONE = TestCount()
 
 
 @dataclass(frozen=True)
@@ -21,7 +36,7 @@ class CheckOutcome:
     """
 
     verdict: Verdict | None
-    tests: Mapping[str, TestOutcome] | None = None
+    tests: Mapping[str, TestCount] | None = None
     complete: bool = True
 
     @property
@@ -29,33 +44,26 @@ class CheckOutcome:
         """Whether the whole check passed."""
         return self.verdict is Verdict.PASSED
 
-    def failing(self, check_id: str) -> set[str]:
-        """The names of what fails; the check itself, if it does not pass and names no failing test."""
-        bad = {f"{check_id}: {name}" for name, outcome in (self.tests or {}).items() if outcome in BAD_OUTCOMES}
-        return bad if bad or self.passed else {check_id}
-
-    def passing(self, check_id: str) -> set[str]:
-        """The names of the tests that passed."""
-        return {f"{check_id}: {name}" for name, outcome in (self.tests or {}).items() if outcome is TestOutcome.PASSED}
+    def failing(self, check_id: str) -> Counter[str]:
+        """What fails, by name; the check itself, if it does not pass and names no failing test."""
+        bad = Counter({f"{check_id}: {name}": test.bad for name, test in (self.tests or {}).items() if test.bad})
+        return bad if bad or self.passed else Counter({check_id: 1})
 
 
 Outcomes = Mapping[str, CheckOutcome]
 """By check. A check that did not run because one that it requires did not pass has no verdict."""
 
 
-def combine_results(results: Iterable[TestResult]) -> dict[str, TestOutcome]:
-    """The outcome of each name. Several tests of one name fail if one of them does."""
-    found: dict[str, TestOutcome] = {}
-    for result in results:
-        if found.get(result.test) not in BAD_OUTCOMES:
-            found[result.test] = result.outcome
-    return found
+def count_results(results: Iterable[TestResult]) -> dict[str, TestCount]:
+    """The tests of each name, counted as a comparison of two trees counts them."""
+    tallies = tally_results(results)
+    return {name: TestCount(tally.ran, tally.bad, tally.is_rule) for name, tally in tallies.items()}
 
 
 @dataclass(frozen=True)
 class OutcomeDifference:
-    """`newly_failing`: fail now and did not before. `failing`: all that fail now. `missing`: passed before, and a check
-    that passes now no longer has them.
+    """`newly_failing`: the names of which more fail now than before. `failing`: how many fail now. `missing`: the names
+    of which fewer ran now, as they are gone or skipped.
     """
 
     newly_failing: tuple[str, ...]
@@ -64,34 +72,54 @@ class OutcomeDifference:
 
 
 def compare_outcomes(before: Outcomes, after: Outcomes) -> OutcomeDifference:
-    """What a change did to the tests. A test that passed, and has no result because its check does not pass now, fails:
-    a change that breaks the build breaks every test. What was stopped before, or did not run because of that, was not
-    seen to fail: if it fails now, it fails newly. A check that does not pass, and of which not all tests are known on
-    both sides, may hide a failure: it fails newly, once more; as does one that passed although the same tests failed.
+    """What a change did to the tests, counted by name as `compare_check` does. A test that passed, and has no result
+    because its check does not pass now, fails: a change that breaks the build breaks every test. What was stopped
+    before, or did not run because of that, was not seen to fail: if it fails now, it fails newly. A check that does not
+    pass, and of which not all tests are known on both sides, may hide a failure: it fails newly, once more; as does one
+    that passed although the same tests failed.
     """
-    failing, lost = set[str](), set[str]()
-    failed_before = {name for check_id, outcome in before.items() for name in outcome.failing(check_id)}
-    if any(outcome.verdict is Verdict.KILLED for outcome in before.values()):
-        failed_before -= {name for name, outcome in before.items() if outcome.verdict in {Verdict.KILLED, None}}
+    failing, failed_before, missing = Counter[str](), Counter[str](), 0
+    was_stopped = any(outcome.verdict is Verdict.KILLED for outcome in before.values())
+    for check_id, outcome in before.items():
+        failed_before.update(outcome.failing(check_id))
+        if was_stopped and outcome.verdict in {Verdict.KILLED, None}:
+            del failed_before[check_id]
     for check_id, outcome in after.items():
-        bad, good = outcome.failing(check_id), outcome.passing(check_id)
-        known = before[check_id].passing(check_id) if check_id in before else set()
-        gone = known - good - bad - {f"{check_id}: {name}" for name in outcome.tests or {}}
-        if outcome.passed:
-            lost |= gone
-        else:
-            bad |= gone
-            bad |= _find_unknown(check_id, before.get(check_id), outcome)
-            if check_id in before and before[check_id].passed and bad <= failed_before:
-                bad.add(check_id)
-        failing |= bad
-    return OutcomeDifference(tuple(sorted(failing - failed_before)), len(failing), len(lost))
+        bad, old = outcome.failing(check_id), before.get(check_id, CheckOutcome(Verdict.PASSED))
+        for name, count in _find_lost(old, outcome):
+            if count is None:
+                missing += 1
+            else:
+                bad[f"{check_id}: {name}"] = count
+        if not outcome.passed:
+            bad.update(_find_unknown(check_id, old, outcome))
+            if check_id in before and old.passed and not bad - failed_before:
+                bad[check_id] = 1
+        failing.update(bad)
+    return OutcomeDifference(tuple(sorted(failing - failed_before)), failing.total(), missing)
 
 
-def _find_unknown(check_id: str, before: CheckOutcome | None, after: CheckOutcome) -> set[str]:
-    """What stands for the failures that may be missing from either side; empty if none can be."""
-    is_complete = after.complete and (before is None or before.complete)
-    return set() if is_complete else {f"{check_id} ({UNKNOWN_TESTS})"}
+def _find_lost(before: CheckOutcome, after: CheckOutcome) -> Iterator[tuple[str, int | None]]:
+    """The names of which fewer ran. With a number: so many count as failing, because the check does not pass, has none
+    of that name, and one of them passed before.
+    """
+    now = after.tests or {}
+    for name, old in (before.tests or {}).items():
+        new = now.get(name, _NONE)
+        if new.ran >= old.ran or new.bad > old.bad or old.is_rule:
+            continue
+        if after.passed or name in now:
+            yield name, None
+        elif old.ran > old.bad:
+            yield name, old.ran
+        elif after.tests is not None:  # else the whole check fails
+            yield name, None
+
+
+def _find_unknown(check_id: str, before: CheckOutcome, after: CheckOutcome) -> Iterator[str]:
+    """What stands for the failures that may be missing from either side, if any can be."""
+    if not (before.complete and after.complete):
+        yield f"{check_id} ({UNKNOWN_TESTS})"
 
 
 def describe_base(before: Outcomes) -> str:

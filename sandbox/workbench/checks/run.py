@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -47,9 +47,16 @@ _log = logging.getLogger(__name__)
 
 
 def run_one(
-    services: Services, recorder: Recorder, which: tuple[str, Check, CheckDirectories], watch: Watch, *, owner: str
+    services: Services,
+    recorder: Recorder,
+    which: tuple[str, Check, CheckDirectories],
+    watch: Watch,
+    *,
+    owner: str,
+    before: Callable[[CheckRun], None] | None = None,
 ) -> CheckRun:
-    """Wait for a turn, announce and run one check, and save its record under `owner`: a task or a repository.
+    """Wait for a turn, announce and run one check, and save its record under `owner`: a task or a repository. `before`:
+    called with the run before it has a record, so that no kill leaves a record without what this call writes.
 
     A check that is cancelled, or interrupted in the main thread, has a record too; the interrupt is raised afterwards.
     Raises: `conflict` when a stopped process blocks the run queue; `quota_exceeded` for a full disk; errors of the
@@ -76,6 +83,8 @@ def run_one(
                 if check.artifacts:
                     notes += _collect_artifacts(services, owner, run_id, check, place.workspace)
             run = run.model_copy(update={"session": services.caller.session, "notes": notes})
+        if before is not None:
+            before(run)
         save_run(services.home, owner, run)
         watch.announce(check, run)
     return run

@@ -57,10 +57,13 @@ def has_failed(home: Home, ways: Sequence[Bindings], check_id: str) -> bool:
     return any(run is not None and not _has_passed(run) for run in _find_last_runs(home, ways, check_id))
 
 
-def forget_verdicts(home: Home, ways: Sequence[Bindings], check_id: str) -> None:
-    """Delete the verdicts of a check in all ways: its last run has none, and an older one may have passed by luck."""
+def forget_other_ways(home: Home, ways: Sequence[Bindings], own: Binding) -> None:
+    """After a run without a verdict, delete the verdicts of its check in the ways that it did not run in: an older one
+    may have passed by luck. A failure from scratch stays: what passes only with the cache need only time out once.
+    """
     for way in ways:
-        forget_verdict(home, way[check_id])
+        if (other := way[own.check.id]) != own:
+            forget_verdict(home, other, only_pass=not other.compiler_cache)
 
 
 def _find_last_runs(home: Home, ways: Sequence[Bindings], check_id: str) -> list[CheckRun | None]:

@@ -84,10 +84,21 @@ def open_pull_request(
         if receipt is not None:
             request_receipts.push_receipt(services, task.repo_id, receipt)
         with lifecycle.lock_task(services, task_id) as task:
-            push.require_approved_send(TreeGate(services, task), begun)
+            _require_still_open(TreeGate(services, task), begun, options.step)
             pull = _PullRequestOpener(services, forge, project.credential, task, proposal).open_or_update()
             _save_state(services.home, task, pull)
             return pull
+
+
+def _require_still_open(tree_gate: TreeGate, begun: str, step: DeliveryStep) -> None:
+    """After the push, which may take minutes: the task and the gate are as before it, so that no pull request becomes
+    ready with a tree that failed meanwhile. Raises: `conflict`, `gate_closed`; as `TreeGate.require_open`.
+    """
+    push.require_approved_send(tree_gate, begun)
+    try:
+        tree_gate.require_open(step)
+    except SandboxError as error:
+        raise error.with_hint(f"{error.hint}\nThe branch was pushed. No pull request was opened or changed.") from error
 
 
 def require_openable(services: Services, task: Task, remote: Remote) -> None:

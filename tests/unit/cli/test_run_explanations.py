@@ -12,7 +12,19 @@ from sandbox.checks.cause import EXIT_STATUS_ONLY
 from sandbox.cli.invocation import Invocation
 from sandbox.cli.run_explanations import explain
 from sandbox.cli.verdicts import CheckProgress, show_runs
-from sandbox.models import Cause, CauseKind, CheckRun, Limits, Pressure, Report, TestFailure, Usage, Verdict
+from sandbox.models import (
+    Cause,
+    CauseKind,
+    CheckRun,
+    Limits,
+    Pressure,
+    Report,
+    ServiceLimits,
+    ServiceRun,
+    TestFailure,
+    Usage,
+    Verdict,
+)
 
 MIB = 1024**2
 LIMITS = Limits(
@@ -60,8 +72,13 @@ P, F, T, M, K, D = (
     Verdict.KILLED,
     Verdict.DISK_LIMIT,
 )
+SERVICE = ServiceRun(
+    name="db", image_digest="sha256:1", ready_after_s=0.1, ended_early=True, output_bytes=0, limits=ServiceLimits()
+)
 ENDINGS = {
     "passed": (run(P), []),
+    "without-a-service": (run(P, services=(SERVICE,)), ["the service db ended before the check: this pass does not"]),
+    "with-its-service": (run(P, services=(SERVICE.model_copy(update={"ended_early": False}),)), []),
     "failed": (run(F, 1), ["it ended with exit code 1"]),
     "no-signal": (run(F, 200), ["it ended with exit code 200"]),
     "not-found": (run(F, 127), ["exit code 127: ", "a command was not found"]),

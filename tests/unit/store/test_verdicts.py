@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,18 @@ from sandbox.models import (
     Usage,
     Verdict,
 )
+from sandbox.store import verdicts
 from sandbox.store.home import Home
-from sandbox.store.verdicts import Binding, doubt_failure, find_last_run, find_verdict, is_conclusive, save_verdict
+from sandbox.store.verdicts import (
+    VERDICTS_LOCK,
+    Binding,
+    doubt_failure,
+    find_last_run,
+    find_verdict,
+    forget_verdict,
+    is_conclusive,
+    save_verdict,
+)
 
 TREE, OTHER_TREE = "a" * 40, "b" * 40
 CHECK = Check(id="test", label="make test", argv=("make", "<goal>"), env={"A": "1"}, requires=("build",))
@@ -269,6 +281,63 @@ def test_a_pass_that_is_no_evidence_changes_no_other_record(home: Home) -> None:
     assert "passed_since" not in home.verdict(BINDING.key).read_text(), "an older controller would refuse it"
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+@pytest.mark.parametrize("seconds", [-20, -1, 0, 1, 1.5])
+def test_a_pass_that_began_before_a_failure_had_ended_does_not_replace_it(
+    home: Home, failures: int, seconds: float
+) -> None:
+    """It may end last, and was the luckier one. Control: a pass that began after that."""
+    last = later(10 * failures)
+    served(home, *[later(10 * number) for number in range(1, failures)], last)
+    assert served(home, later(10 * failures + seconds, Verdict.PASSED, wall_time_s=90)) is None
+    assert find_last_run(home, BINDING) == last.model_copy(update={"cached": True})
+    assert served(home, later(90)) is None, "the first failure after a pass"
+    assert served(home, later(99, Verdict.PASSED)) == "run-99", "control"
+
+
+def test_a_failure_replaces_a_pass_beside_it_whichever_is_stored_first(home: Home) -> None:
+    assert served(home, later(5, Verdict.PASSED), later(1)) is None
+    found = find_last_run(home, BINDING)
+    assert found is not None
+    assert found.run_id == "run-1"
+
+
+@pytest.mark.parametrize("change", [lambda home: save_verdict(home, BINDING, later(9, Verdict.PASSED)),
+                                    lambda home: doubt_failure(home, BINDING),
+                                    lambda home: forget_verdict(home, BINDING)])  # fmt: skip
+def test_a_change_waits_for_one_that_began_to_look(home: Home, change: Callable[[Home], None]) -> None:
+    """Another process has read the record, and has not written its own. Control: it does change the record."""
+    save_verdict(home, BINDING, later(0))
+    before = home.verdict(BINDING.key).read_bytes()
+    other = threading.Thread(target=change, args=(home,))
+    with home.locked(VERDICTS_LOCK):
+        other.start()
+        other.join(0.1)
+        assert other.is_alive()
+        assert home.verdict(BINDING.key).read_bytes() == before
+    other.join()
+    path = home.verdict(BINDING.key)
+    assert not path.exists() or path.read_bytes() != before, "control"
+
+
+def test_a_process_that_hangs_with_the_lock_costs_a_pass_and_no_failure(
+    home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(verdicts, "_LOCK_WAIT_S", 0.0)
+    with home.locked(VERDICTS_LOCK):
+        assert served(home, later(0, Verdict.PASSED)) is None
+        assert "is not cached" in caplog.text
+        save_verdict(home, BINDING, later(9))
+        assert find_last_run(home, BINDING) is not None
+    assert served(home, later(20, Verdict.PASSED)) == "run-20", "control"
+    with home.locked(VERDICTS_LOCK):
+        assert served(home, later(30)) is None, "the failure is stored"
+    assert served(home, later(40, Verdict.PASSED)) == "run-40"
+    with home.locked(VERDICTS_LOCK):
+        forget_verdict(home, BINDING)
+    assert find_last_run(home, BINDING) is None
+
+
 def test_a_record_without_the_mark_of_a_first_failure_is_not_believed(home: Home) -> None:
     save_verdict(home, BINDING, later(0))
     path = home.verdict(BINDING.key)
@@ -299,6 +368,34 @@ def test_what_a_limit_or_a_signal_decided_is_not_kept_and_takes_a_luckier_answer
     save_verdict(home, BINDING, run)
     assert not is_conclusive(run)
     assert find_verdict(home, BINDING) is None
+
+
+@pytest.mark.parametrize("run", UNDECIDED.values(), ids=UNDECIDED)
+@pytest.mark.parametrize("failures", [1, 2])
+def test_s231_what_a_limit_or_a_signal_decided_leaves_a_failure_a_failure(
+    home: Home, run: CheckRun, failures: int
+) -> None:
+    """It answers no request any more, and confirms nothing. Control: a pass is deleted, and replaces the failure."""
+    undecided = run.model_copy(update={"started_at": later(50).started_at})
+    served(home, *[later(10 * number) for number in range(failures)], undecided)
+    assert find_verdict(home, BINDING) is None
+    assert find_last_run(home, BINDING) == undecided.model_copy(update={"cached": True})
+    assert served(home, later(60)) is None, "a first failure"
+    assert served(home, undecided, later(90, Verdict.PASSED)) == "run-90", "control"
+    save_verdict(home, BINDING, undecided)
+    assert find_last_run(home, BINDING) is None, "control"
+
+
+def test_s231_a_pass_that_is_not_conclusive_replaces_no_failure(home: Home) -> None:
+    """A service of it had ended. Control: the next pass does."""
+    failed = made(Verdict.FAILED, 1, services=(ran(),))
+    save_verdict(home, SERVED, failed)
+    early = later(9, Verdict.PASSED, services=(ran(ended_early=True),))
+    save_verdict(home, SERVED, early)
+    assert find_last_run(home, SERVED) == failed.model_copy(update={"cached": True})
+    assert find_verdict(home, SERVED) is None
+    save_verdict(home, SERVED, later(20, Verdict.PASSED, services=(ran(),)))
+    assert find_verdict(home, SERVED) is not None
 
 
 FOREIGN = {

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,42 @@ def test_the_error_of_a_run_keeps_its_reason_and_data(desk: Desk) -> None:
     error = caught.value
     assert (error.code, error.brief, error.details, error.hint) == (ErrorCode.CONFLICT, "no", "d", "h")
     assert (error.reason, error.data) == ("changed", data)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        pytest.param("a", "b", False, id="another state was approved"),
+        pytest.param(None, "b", False, id="the first was asked about no state"),
+        pytest.param("a", "a", True, id="control: the same state"),
+        pytest.param("a", None, True, id="control: any state"),
+        pytest.param(None, None, True, id="control: both any"),
+    ],
+)
+def test_an_approved_state_gets_no_answer_about_another_one(
+    desk: Desk, first: str | None, second: str | None, *, shared: bool
+) -> None:
+    """The run began with the files of its own approval, and may not have seen the others."""
+    services, go = desk.workbench._services, threading.Event()
+    asked = list[str | None]()
+
+    def work(tree: str | None) -> background.Work:
+        def run(_watch: Watch, _run_id: str) -> tuple[CheckRun, ...]:
+            asked.append(tree)
+            go.wait(DEADLINE_S)
+            return ()
+
+        return run
+
+    runs = [
+        background.start(services, replace(question(desk), expected_tree=tree and tree * 40), Watch(), work(tree))
+        for tree in (first, second)
+    ]
+    go.set()
+    for run in runs:
+        background.wait(services.home, services.background_threads, run.run_id, DEADLINE_S)
+    assert (runs[0].run_id == runs[1].run_id) is shared
+    assert asked == ([first] if shared else [first, second])
 
 
 def test_a_record_without_reason_and_data_can_be_read(desk: Desk) -> None:

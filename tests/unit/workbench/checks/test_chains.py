@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from sandbox.errors import ErrorCode
 from sandbox.models import Check, CheckRun, Verdict
 from sandbox.profiles import Profile
-from sandbox.workbench.checks.chains import answer_chain, split_into_chains
+from sandbox.workbench.checks.chains import answer_chain, is_verified, split_into_chains
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from tests.unit.conftest import refused
-from tests.unit.store.test_verdicts import made
+from tests.unit.store.test_verdicts import made, ran
 
 
 def check(name: str, *requires: str) -> Check:
@@ -82,6 +82,14 @@ def test_keeping_going_asks_for_what_does_not_require_the_failure() -> None:
 def test_one_unknown_answer_makes_the_whole_chain_unknown() -> None:
     known = {"build": made(check_id="build"), "e2e": made(check_id="e2e")}
     assert answer_chain(SPACE, lambda each: known.get(each.id), keep_going=False) is None
+
+
+def test_a_pass_that_opens_no_gate_does_not_verify() -> None:
+    """A service of it had ended, or its command has no exit status. Control: the service ran to the end."""
+    checks = (check("test"),)
+    assert is_verified([made(services=(ran(),))], checks), "control"
+    assert not is_verified([made(services=(ran(ended_early=True),))], checks)
+    assert not is_verified([made(exit_code=None)], checks)
 
 
 def test_no_jobs_are_refused() -> None:

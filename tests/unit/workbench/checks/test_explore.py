@@ -15,7 +15,7 @@ from sandbox.store.records import save_run
 from sandbox.store.result_files import save_test_results
 from sandbox.workbench import ExploreOptions, Watch
 from sandbox.workbench.checks import explore
-from sandbox.workbench.checks.ranking import CheckOutcome
+from sandbox.workbench.checks.ranking import CheckOutcome, count_results
 from sandbox.workbench.tasks import snapshots
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -28,7 +28,7 @@ RESULTS = [
     TestResult(test="a", outcome=TestOutcome.FAILED),
     TestResult(test="b", outcome=TestOutcome.PASSED),
 ]
-NAMED = {result.test: result.outcome for result in RESULTS}
+NAMED = count_results(RESULTS)
 REPORT = Report(tests=2, failures=1, errors=0, skipped=0, failed=())
 
 

@@ -5,30 +5,37 @@ The verdict cache and what asks it are real; guests and rooms are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from sandbox.checks.compiler_cache import CompilerCacheUse
+from sandbox.checks.execute import CheckDirectories
 from sandbox.models import Check, CheckRun, Verdict
-from sandbox.store.verdicts import Binding, save_verdict
+from sandbox.store.home import Home
+from sandbox.store.runs import list_runs
+from sandbox.store.verdicts import Binding, find_last_run, save_verdict
 from sandbox.workbench import VerifyOptions
 from sandbox.workbench.checks import clean_rooms, compiler_caching, gate, tree_bindings
+from sandbox.workbench.checks import run as running
 from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups
-from sandbox.workbench.checks.verdict_ways import find_answer, find_best_way, has_failed
+from sandbox.workbench.checks.verdict_ways import find_answer, find_best_way, forget_other_ways, has_failed
 from sandbox.workbench.tasks import worktrees
 from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.receipt_samples import TREE, made_run
 from tests.unit.workbench.checks.test_verify import PROFILE
 
-P, F, K = Verdict.PASSED, Verdict.FAILED, Verdict.TIMED_OUT
+P, F, K, S = Verdict.PASSED, Verdict.FAILED, Verdict.TIMED_OUT, Verdict.KILLED
 BEGAN = datetime(2026, 2, 3, tzinfo=UTC)
 CHECK = Check(id="test", label="test", argv=("true",))
 SETUP = GuestSetup("sha256:1", "runc")
@@ -51,7 +58,7 @@ class Ways:
 
     def run(self, runner: Any, check: Any, binding: Any, *_: object) -> CheckRun:
         verdict, number = self.script.pop(0), len(self.ran)
-        ended = {P: 0, F: 1, K: None}[verdict]
+        ended = {P: 0, F: 1}.get(verdict)
         run = made_run(
             check.id, verdict, run_id=f"run-{number:032x}", tree=runner.source.tree, exit_code=ended,
             started_at=BEGAN + timedelta(hours=number), compiler_cache="read" if binding.compiler_cache else None,
@@ -61,8 +68,21 @@ class Ways:
         return run
 
     @property
+    def home(self) -> Home:
+        return self.desk.workbench._services.home
+
+    @property
+    def verdicts(self) -> gate.TreeVerdicts:
+        return gate.TreeGate(self.desk.workbench._services, self.desk.task).verdicts
+
+    @property
     def verified(self) -> bool | None:
-        return gate.TreeGate(self.desk.workbench._services, self.desk.task).verdicts.verified
+        return self.verdicts.verified
+
+    @property
+    def last(self) -> CheckRun | None:
+        """The run that counts for the gate."""
+        return self.verdicts.runs["test"]
 
 
 @contextmanager
@@ -132,6 +152,106 @@ def test_s219_a_run_without_a_verdict_ends_older_passes_of_all_ways(ways: Ways, 
     assert (ways.verify(P), ways.verified) == (("passed", False), True)
 
 
+@pytest.mark.parametrize("without", [[K], [K, K], [K, S, K]])
+@pytest.mark.parametrize("failures", [[F], [F, F]])
+def test_s231_a_run_without_a_verdict_erases_no_failure_from_scratch(
+    ways: Ways, failures: list[Verdict], without: list[Verdict]
+) -> None:
+    """Code that passes only with the cache need only time out once. Control: without a failure, the cache is read."""
+    ways.verify(K, from_scratch=True)
+    assert ways.verify(P) == ("passed", False)
+    assert (ways.ran[-1].compiler_cache, ways.verified) == ("read", True), "control"
+    for verdict in (*failures, *without):
+        ways.verify(verdict, from_scratch=True, cache=False)
+        assert ways.verified is False
+    for _ in range(2):
+        assert ways.verify(F) == ("failed", False), "it runs again"
+        assert (ways.ran[-1].compiler_cache, ways.verified) == (None, False), "from scratch"
+    assert ways.verify() == ("failed", True)
+    assert (ways.verify(P, cache=False), ways.verified) == (("passed", False), True)
+
+
+def test_a_run_without_a_verdict_after_a_failure_is_the_last_run(ways: Ways) -> None:
+    """A comparison that knew the failure, and is older, is over. Control: the failure was the last run."""
+    for verdict in (F, K, S):
+        ways.verify(verdict, from_scratch=True, cache=False)
+        assert ways.last == ways.ran[-1].model_copy(update={"cached": True})
+
+
+class Interrupted:
+    """Runs a check up to its verdict, then gets a signal: Ctrl-C, or none."""
+
+    guest = SimpleNamespace(services=())
+
+    def __init__(self, verdict: Verdict, number: int, end: Callable[[], None]) -> None:
+        self.verdict, self.number, self.end = verdict, number, end
+
+    def run(self, run_id: str, check: Check, place: CheckDirectories, *_: object) -> CheckRun:
+        self.end()
+        began = BEGAN + timedelta(hours=self.number)
+        code = {P: 0, F: 1}.get(self.verdict)
+        return made_run(check.id, self.verdict, run_id=run_id, tree=place.tree, started_at=began, exit_code=code)
+
+
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture
+def interrupted(ways: Ways, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """`verify` from scratch, with a real record of its run. `end`: called as the check ends."""
+    monkeypatch.setattr(running, "watch_disk", lambda *_: SimpleNamespace(check_disk_limit=lambda: None))
+    monkeypatch.setattr(running, "demand_memory", lambda *_: None)
+
+    def verify(verdict: Verdict, end: Callable[[], None]) -> None:
+        recorder = Interrupted(verdict, 1000 + len(list_runs(ways.home, ways.desk.task.id, 9)), end)
+
+        def run(runner: Any, check: Check, _binding: Binding, *given: Any) -> CheckRun:
+            place = CheckDirectories(
+                tmp_path, tmp_path, cast("Any", None), runner.source.tree, clean_room=True, task_id=None
+            )
+            which = (running.new_run_id(runner.services.presence), check, place)
+            owner, before = runner.request.owner, given[3]
+            return running.run_one(runner.services, cast("Any", recorder), which, given[1], owner=owner, before=before)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(clean_rooms._ChainRunner, "_run_and_take", run)
+            ways.desk.workbench.verify(ways.desk.task.id, None, VerifyOptions(cache=False, from_scratch=True))
+
+    return verify
+
+
+@pytest.mark.parametrize("verdict", [F, K, S])
+def test_a_check_that_fails_as_ctrl_c_comes_closes_the_gate(
+    ways: Ways, interrupted: Callable[..., None], verdict: Verdict
+) -> None:
+    """Its record says so, and the older pass does not count. Control: one that passes leaves the gate as it was."""
+    assert (ways.verify(P, from_scratch=True), ways.verified) == (("passed", False), True)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(P, press_ctrl_c)
+    assert ways.verified is True, "control"
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(verdict, press_ctrl_c)
+    assert [run.verdict for run in list_runs(ways.home, ways.desk.task.id, 9)] == [verdict, P]
+    assert ways.verified is False
+
+
+def test_a_failure_that_has_a_record_has_its_verdict_wherever_the_process_is_killed(
+    ways: Ways, interrupted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What closes the gate is there before the first byte of the record. An exception stands in for the kill."""
+    ways.verify(P, from_scratch=True)
+
+    def kill(*_: object) -> None:
+        raise SystemExit(9)
+
+    monkeypatch.setattr(running, "save_run", kill)
+    with pytest.raises(SystemExit):
+        interrupted(F, lambda: None)
+    assert not list_runs(ways.home, ways.desk.task.id, 9)
+    assert ways.verified is False
+
+
 def made(number: int, verdict: Verdict, began_s: float, binding: Binding) -> CheckRun:
     began = BEGAN + timedelta(seconds=began_s)  # takes 1.5 s
     read = "read" if binding.compiler_cache else None
@@ -168,6 +288,22 @@ def test_the_last_run_of_all_ways_counts(
     answers = [find_answer(services.home, bound, number, "test") for number in (0, 1)]
     assert {answer.verdict for answer in answers if answer} == ({P} if counts is P else set()), "a first failure"
     assert has_failed(services.home, bound, "test") == (F in {first, second})
+
+
+@pytest.mark.parametrize("verdict", [P, F])
+@pytest.mark.parametrize("scratch_first", [True, False])
+def test_s231_what_a_run_without_a_verdict_leaves_of_the_other_way(
+    ways: Ways, verdict: Verdict, scratch_first: bool
+) -> None:
+    """A failure from scratch, which another request stored meanwhile. Controls: all else is deleted."""
+    services = ways.desk.workbench._services
+    bound = [build_bindings(services.policies, s, TREE, [CHECK]) for s in possible_setups(SETUP, ways.desk.repo_id)]
+    other, own = (way["test"] for way in (bound if scratch_first else bound[::-1]))
+    save_verdict(services.home, other, made(0, verdict, 0, other))
+    save_verdict(services.home, own, made(1, K, 1, own))
+    forget_other_ways(services.home, bound, own)
+    assert (find_last_run(services.home, other) is not None) == (scratch_first and verdict is F)
+    assert find_last_run(services.home, own) is None
 
 
 def test_checks_of_a_chain_that_did_not_run_again_keep_their_verdict(ways: Ways) -> None:

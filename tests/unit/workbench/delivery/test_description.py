@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,7 +22,7 @@ from sandbox.gate import DeliveryStep
 from sandbox.git.objects import tree_of
 from sandbox.models import Report, TestFailure, Verdict
 from sandbox.store.records import find_task
-from sandbox.store.verdicts import save_verdict
+from sandbox.store.verdicts import find_last_run, save_verdict
 from sandbox.workbench import Workbench
 from sandbox.workbench.checks import check_order, gate, tree_bindings
 from sandbox.workbench.checks.chains import split_into_chains
@@ -89,7 +90,7 @@ def engine_says(monkeypatch: pytest.MonkeyPatch) -> GuestSetup:
 
 
 def kept(services: Services, desk: Desk, made: GuestSetup, **verdicts: tuple[Verdict, int]) -> None:
-    """Clean rooms have said this of the task's last commit."""
+    """Clean rooms have said this of the task's last commit, each after what they said before."""
     task = find_task(services.home, desk.task.id)
     tree = tree_of(services.repositories.open(task.repo_id)[1], task.head_commit)
     profile = profile_checks.load_task_profile(services, task)
@@ -98,7 +99,9 @@ def kept(services: Services, desk: Desk, made: GuestSetup, **verdicts: tuple[Ver
         for name, binding in build_bindings(services.policies, made, tree, chain).items():
             if name in verdicts:
                 verdict, code = verdicts[name]
-                run = run_made(verdict, code, check_id=name, tree=tree, clean_room=True)
+                last = find_last_run(services.home, binding)
+                began = run_made().started_at if last is None else last.started_at + timedelta(hours=1)
+                run = run_made(verdict, code, check_id=name, tree=tree, clean_room=True, started_at=began)
                 save_verdict(services.home, binding, run)
 
 

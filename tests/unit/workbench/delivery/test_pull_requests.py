@@ -132,15 +132,15 @@ def bench(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -
     [
         pytest.param("none", False, True, {"gate": 1, "pull request": 1}, id="no gate"),
         pytest.param("pr-ready", False, True, {"gate": 2, "pull request": 2}, id="unverified draft"),
-        pytest.param("pr-ready", True, False, {"gate": 2, "pull request": 1}, id="verified, made ready"),
-        pytest.param("push", True, True, {"gate": 2, "pull request": 1}, id="verified, every step is guarded"),
+        pytest.param("pr-ready", True, False, {"gate": 3, "pull request": 1}, id="verified, made ready"),
+        pytest.param("push", True, True, {"gate": 3, "pull request": 1}, id="verified, every step is guarded"),
     ],
 )
 def test_a_second_opening_looks_once_and_again_only_where_the_answer_may_have_changed(
     bench: Bench, require: str, verified: bool, draft: bool, looks: dict[str, int]
 ) -> None:
-    """The gate: for the texts, and under the lock right before the push. The pull request: before the push if an
-    unverified tree could go onto a ready one, and after the push.
+    """The gate: for the texts, and under the lock right before the push, and after it if the request itself needs a
+    verified tree. The pull request: before the push if an unverified tree could go onto a ready one, and after it.
     """
     with bench.workbench("none") as workbench:
         assert workbench.open_pull_request(bench.task.id).created
@@ -166,6 +166,34 @@ def test_a_gate_that_closes_after_the_first_look_stops_the_push(bench: Bench, mo
         workbench.open_pull_request(bench.task.id)
     assert list(found) == []
     assert bench.upstream.git("for-each-ref", f"refs/heads/{bench.task.branch}") == b""
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "a draft before"])
+def test_a_gate_that_closes_while_the_commit_is_pushed_makes_nothing_ready(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, exists: bool
+) -> None:
+    """A later run of the check failed. Control: with the verdicts as they were it is ready."""
+    send = push.push_with_page
+
+    def push_slowly(*arguments: Any, **options: Any) -> Any:
+        sent = send(*arguments, **options)
+        bench.forge.verified = False
+        return sent
+
+    if exists:
+        with bench.workbench("none") as workbench:
+            workbench.open_pull_request(bench.task.id)
+        bench.commit("second")
+    with bench.workbench() as workbench:
+        bench.forge.verified = True
+        with monkeypatch.context() as patched, refused(ErrorCode.GATE_CLOSED) as caught:
+            patched.setattr(push, "push_with_page", push_slowly)
+            workbench.open_pull_request(bench.task.id, draft=False)
+        assert bench.upstream.oid(bench.task.branch) == workbench.task(bench.task.id).head_commit
+        assert "The branch was pushed" in caught.value.hint
+        assert bench.forge.pull is None or bench.forge.pull.pull.draft
+        bench.forge.verified = True
+        assert not workbench.open_pull_request(bench.task.id, draft=False).draft, "control"
 
 
 def test_what_is_ready_by_now_gets_no_unverified_tree(bench: Bench) -> None:
