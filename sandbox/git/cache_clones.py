@@ -101,7 +101,8 @@ def refresh(
     """Create the cache clone if it is missing, and fetch into it. The caller holds the repository's lock.
 
     `requested_at`: when the caller asked, in seconds since the epoch. A fetch that another process began after this
-    time is enough, so many callers that wait for one lock fetch once. A corrupt clone is renamed and cloned again.
+    time is enough, so many callers that wait for one lock fetch once. One in the future is not: the clock was set back
+    since. A corrupt clone is renamed and cloned again.
     `partial`: for a new clone (see `git.partial`); an existing clone stays as it is. `only_if_changed`: do not fetch if
     the branches and tags of an existing clone are those of the remote: one request instead of two.
     Raises: `origin_mismatch` if the clone is of another remote with the same repository id.
@@ -110,7 +111,7 @@ def refresh(
         return _create_clone(path, access, partial=partial)
     last = _read_last_fetch(path)
     _require_origin(path, last, access)
-    if last is not None and requested_at is not None and last.began >= requested_at:
+    if last is not None and requested_at is not None and requested_at <= last.began <= time.time():
         return last.head
     write_config(path, _find_oid_length(path, last))
     try:

@@ -79,6 +79,18 @@ def test_a_fetch_begun_after_the_wish_fulfils_it(remote: Path, tmp_path: Path) -
     assert cache_clones.refresh(clone, reach, time.time()).commit != first.commit  # control: a later wish is fetched
 
 
+def test_a_fetch_in_the_future_fulfils_no_wish(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock was set back since."""
+    clone, reach = tmp_path / "clone.git", access(remote, tmp_path)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 86_400)
+    first = cache_clones.refresh(clone, reach, now)
+    monkeypatch.undo()
+    (remote / "a.txt").write_text("two\n")
+    commit(remote, "two")
+    assert cache_clones.refresh(clone, reach, time.time()).commit != first.commit
+
+
 def test_many_who_wish_at_once_fetch_at_most_twice(
     remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
