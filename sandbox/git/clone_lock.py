@@ -34,7 +34,7 @@ _BETWEEN_RENAMES_S = 0.5
 def hold_clone(path: Path, expected: CloneId | None = None) -> Iterator[None]:
     """While work is stored in the clone at `path`, or a ref of it is moved. Waits for a repair that copies its refs.
 
-    `expected`: the clone that the caller has read. Without a clone nothing is locked: git says that there is none.
+    `expected`: the clone that the caller has read. Without a clone there is no lock: git says that there is none.
     Raises: `conflict` after `WAIT_S`, or if there is another clone now, which may lack objects that the caller saw.
     """
     fd = _lock(path, fcntl.LOCK_SH, "it is repaired")
@@ -97,7 +97,7 @@ def _busy_error(path: Path, why: str) -> SandboxError:
         ErrorCode.CONFLICT,
         f"The cache clone {path.name} is in use",
         details=f"{why}; waited {WAIT_S:.0f} s",
-        hint="Nothing was stored. Try again later.",
+        hint="No data was stored. Try again later.",
     )
 
 
@@ -106,5 +106,5 @@ def _replaced_error(path: Path) -> SandboxError:
         ErrorCode.CONFLICT,
         f"The cache clone {path.name} was repaired while this operation ran",
         details="a new clone is in its place, with the commits and snapshots of all tasks",
-        hint="Nothing was stored. Repeat the operation.",
+        hint="No data was stored. Repeat the operation.",
     )
