@@ -12,12 +12,12 @@ from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
 
-_NAME = ".git"
+MASK_NAME = ".git"
 
 
 def write_mask(root: Path, mask: bytes) -> None:
     """Write the file into a worktree that no guest has seen. Raises: FileExistsError."""
-    fd = os.open(root / _NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
+    fd = os.open(root / MASK_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
     with os.fdopen(fd, "wb") as stream:
         os.fchmod(fd, 0o444)  # whatever the umask: a guest must be able to read it
         stream.write(mask)
@@ -35,7 +35,7 @@ def require_mask(root: Path, mask: bytes) -> None:
 
 def _read_mask(root: Path, limit: int) -> bytes | None:
     try:
-        fd = os.open(root / _NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(root / MASK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:

@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -26,11 +27,12 @@ from sandbox.private_folders import make_private
 
 if TYPE_CHECKING:
     from sandbox import durable
+    from sandbox.git import clone_lock, set_aside, shallow, stale_locks, transport
     from sandbox.git import partial as partial_clones
-    from sandbox.git import set_aside, shallow, stale_locks, transport
     from sandbox.git.transport import RemoteAccess, RemoteHead, RemoteRefs
     from sandbox.remotes import Remote
 else:  # loaded at first use (docs/adr/0080)
+    clone_lock = LazyModule("sandbox.git.clone_lock")
     durable = LazyModule("sandbox.durable")
     partial_clones = LazyModule("sandbox.git.partial")
     set_aside = LazyModule("sandbox.git.set_aside")
@@ -84,7 +86,8 @@ def open_cache(path: Path, executable: str = "") -> Git:
     if not (path / "HEAD").is_file():
         brief = f"The cache clone {path.name} is missing"
         raise SandboxError(ErrorCode.NOT_FOUND, brief, hint="Clone the repository again.")
-    return Git(path, executable)
+    found = path.stat()
+    return Git(path, executable, clone_id=(found.st_dev, found.st_ino))
 
 
 def refresh(
@@ -98,7 +101,8 @@ def refresh(
     """Create the cache clone if it is missing, and fetch into it. The caller holds the repository's lock.
 
     `requested_at`: when the caller asked, in seconds since the epoch. A fetch that another process began after this
-    time is enough, so many callers that wait for one lock fetch once. A corrupt clone is renamed and cloned again.
+    time is enough, so many callers that wait for one lock fetch once. One in the future is not: the clock was set back
+    since. A corrupt clone is renamed and cloned again.
     `partial`: for a new clone (see `git.partial`); an existing clone stays as it is. `only_if_changed`: do not fetch if
     the branches and tags of an existing clone are those of the remote: one request instead of two.
     Raises: `origin_mismatch` if the clone is of another remote with the same repository id.
@@ -107,7 +111,7 @@ def refresh(
         return _create_clone(path, access, partial=partial)
     last = _read_last_fetch(path)
     _require_origin(path, last, access)
-    if last is not None and requested_at is not None and last.began >= requested_at:
+    if last is not None and requested_at is not None and requested_at <= last.began <= time.time():
         return last.head
     write_config(path, _find_oid_length(path, last))
     try:
@@ -195,18 +199,23 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
         if partial or transport.is_partial_source(git, access):
             partial_clones.mark_partial(beside)
         head = _fetch_and_record(git, access, is_new=True)
-        failed: dict[Path, list[str]] = {}
-        for source in sources:
-            failed[source] = set_aside.copy_own_refs(source, git, access, set(chain(*failed.values())))
-        with set_aside.translated_shortages():
-            durable.make_durable(beside)
-            for source, names in failed.items():
-                set_aside.note_copied(source, names)
-            set_aside.put_in_place(path, beside)
+        with clone_lock.hold_for_replacement(path):
+            _copy_refs_and_replace(path, git, access, sources)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     set_aside.note_in_place(path)
     return head
+
+
+def _copy_refs_and_replace(path: Path, new: Git, access: RemoteAccess, sources: Sequence[Path]) -> None:
+    failed: dict[Path, list[str]] = {}
+    for source in sources:
+        failed[source] = set_aside.copy_own_refs(source, new, access, set(chain(*failed.values())))
+    with set_aside.translated_shortages():
+        durable.make_durable(new.git_dir)
+        for source, names in failed.items():
+            set_aside.note_copied(source, names)
+        set_aside.put_in_place(path, new.git_dir)
 
 
 def is_intact(git: Git, memory_bytes: int = 0) -> bool:

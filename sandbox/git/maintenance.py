@@ -34,8 +34,10 @@ from sandbox.lazy_module import LazyModule
 from sandbox.memory import TRANSFER_BUDGET, TRANSFER_BYTES
 
 if TYPE_CHECKING:
+    from sandbox.git import clone_lock
     from sandbox.git import partial as partial_clones
 else:  # loaded at first use (docs/adr/0080)
+    clone_lock = LazyModule("sandbox.git.clone_lock")
     partial_clones = LazyModule("sandbox.git.partial")
 
 DAY_S = 86_400.0
@@ -174,11 +176,12 @@ def _expire(files: ObjectFiles, before: int) -> tuple[str, ...]:
 
 @contextmanager
 def store_objects(git: Git) -> Iterator[None]:
-    """Hold this while objects are stored in a clone and a ref is moved to them. Waits while the clone is packed.
+    """Hold this while objects are stored in a clone and a ref is moved to them. Waits while the clone is packed, or
+    repaired. The caller does not ask for the repository's lock meanwhile: a repair holds it while it waits for this.
 
-    Raises: `conflict` after `STORE_WAIT_S`.
+    Raises: `conflict` after `STORE_WAIT_S`, or if the clone was replaced since it was opened.
     """
-    with _locked(git.git_dir, fcntl.LOCK_SH, STORE_WAIT_S):
+    with clone_lock.hold_clone(git.git_dir, git.clone_id), _locked(git.git_dir, fcntl.LOCK_SH, STORE_WAIT_S):
         yield
 
 

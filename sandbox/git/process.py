@@ -38,9 +38,11 @@ from sandbox.lazy_pattern import lazy_pattern
 from sandbox.memory import PROCESS_BUDGET, TRANSFER_BUDGET, MemoryBudget
 
 if TYPE_CHECKING:
-    from sandbox.git import progress
+    from sandbox.git import clone_lock, progress
+    from sandbox.git.clone_lock import CloneId
     from sandbox.git.progress import ProgressForwarder
 else:  # loaded at first use (docs/adr/0080)
+    clone_lock = LazyModule("sandbox.git.clone_lock")
     progress = LazyModule("sandbox.git.progress")
 
 SAFE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -51,6 +53,7 @@ _CHUNK = 1 << 16
 _UMASK = 0o022  # of git, so that modes in the clones do not depend on the caller's
 _CUT_MARGIN = 4 * 1024  # dropped after a cut, which may have split a secret; longer than any secret
 CUT_MARK = "[cut] "  # put before text without its beginning: else half a line of the server could look like git's
+_MOVES_REFS = "update-ref"
 _LINE_LIMIT = 8 * 1024  # a longer line of progress is not shown
 # No core: SIGXFSZ would dump one. If the host's own limit is lower, ours cannot be set and the host's limit stays.
 _LIMITS_SCRIPT = (
@@ -200,6 +203,7 @@ class Git:
     new_objects: Path | None = None  # new objects are stored here instead of in the git directory (`scratch_objects`)
     memory: GitMemory = field(default=SMALL, compare=False)  # of a local command
     budget: MemoryBudget = field(default=PROCESS_BUDGET, compare=False, repr=False)
+    clone_id: CloneId | None = field(default=None, compare=False, repr=False)  # of a cache clone, when it was opened
 
     def run(
         self,
@@ -266,14 +270,18 @@ class Git:
     ) -> Iterator[GitProcess]:
         """Run with stdout as a stream. On exit the whole process group has ended and `code` is set.
 
-        A local command first reserves its memory, for as long as it runs. Raises: `timeout`; `OutOfMemory`, which is
-        `quota_exceeded`, if a local command failed because it may not use more memory.
+        A local command first reserves its memory, for as long as it runs. A move of refs waits while a repair replaces
+        the clone. Raises: `timeout`; `OutOfMemory`, which is `quota_exceeded`, if a local command failed because it may
+        not use more memory; as `hold_clone`.
         """
         memory = choose_memory(args, self.memory) if network is None else None
         env = {**build_object_environment(self.git_dir, self.new_objects), **(env or {})}
         command = build_command_line(self.git_dir, args, env, network, self.executable)
         budget = TRANSFER_BUDGET if reads_history(args) else self.budget
-        with budget.reserve(memory.reserved_bytes, deadline_s) if memory else nullcontext():
+        with (
+            clone_lock.hold_clone(self.git_dir) if args[0] == _MOVES_REFS else nullcontext(),
+            budget.reserve(memory.reserved_bytes, deadline_s) if memory else nullcontext(),
+        ):
             start = _start_process if network is None else partial(_start_network_process, network)
             popen = start(command, stdin, self.working_directory)
             process = GitProcess(popen, args[0], deadline_s, network)

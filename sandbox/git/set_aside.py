@@ -32,7 +32,7 @@ from sandbox.git.local.folders import open_folder
 from sandbox.git.local.read_refs import is_bad_name, read_texts
 from sandbox.git.memory_limits import LARGE, choose_history_memory
 from sandbox.git.objects import is_object_id, peel, tree_of
-from sandbox.git.process import LOCAL_DEADLINE_S, Git, NetworkAccess, ResourceLimits, spool_input
+from sandbox.git.process import LOCAL_DEADLINE_S, Git, GitResult, NetworkAccess, ResourceLimits, spool_input
 from sandbox.memory import TRANSFER_BUDGET
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 _NOTE = "sandbox-refs-copied.json"
 _OWN_REFS = ("refs/heads/space-agent", "refs/sandbox")
 _CHECK_DEADLINE_S = 600.0
+_AT_ONCE = 500
 
 
 class UncopiedRef(NamedTuple):
@@ -185,7 +186,11 @@ def copy_own_refs(source: Path, new: Git, access: RemoteAccess, lost: Container[
     for commit in _list_fork_points(old, tips) if partial_clones.is_partial(new) else ():
         if peel(new, commit, "commit"):
             partial_clones.fetch_missing_blobs(new, access, tree_of(new, commit))
-    failed = [name for name in refs if name in lost or is_bad_name(name) or not _copy_ref(old, new, name, access)]
+    copied = [name for name in refs if name not in lost and not is_bad_name(name)]
+    for start in range(0, len(copied), _AT_ONCE):
+        _try_copy_refs(old, new, copied[start : start + _AT_ONCE], access)
+    present = read_own_refs(new.git_dir)  # one that is damaged fails the others of its group: they follow one by one
+    failed = [name for name in refs if name not in copied or not (name in present or _copy_ref(old, new, name, access))]
     for name in failed:
         _log.error("%s could not be copied to the new clone: it is damaged, or its objects are lost", scrub(name))
     return failed
@@ -198,15 +203,30 @@ def _list_fork_points(old: Git, tips: Sequence[str]) -> list[str]:
     return list({line.removeprefix("-"): None for line in (*tips, *lines)})
 
 
-def _copy_ref(old: Git, new: Git, name: str, access: RemoteAccess) -> bool:
-    """Returns whether it was copied; False only if the old clone proves to be damaged. Raises: as `copy_own_refs`."""
+def _try_copy_refs(old: Git, new: Git, names: Sequence[str], access: RemoteAccess) -> None:
+    """Copy refs with one fetch, or some or none of them: those that are left are copied one by one."""
+    try:
+        if len(names) > 1:
+            _fetch_refs(old, new, names, access)
+    except SandboxError as error:
+        if error.code is not ErrorCode.TIMEOUT:  # for each of them the time may be enough
+            raise
+
+
+def _fetch_refs(old: Git, new: Git, names: Sequence[str], access: RemoteAccess) -> GitResult:
     limits = ResourceLimits(access.max_fetch_bytes, access.max_memory_bytes)
     with TRANSFER_BUDGET.reserve(min(limits.memory_bytes, TRANSFER_BUDGET.total_bytes), LOCAL_DEADLINE_S):
-        moved = new.attempt(
+        return new.attempt(
             "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
             *(("--update-shallow",) if shallow.is_shallow(old.git_dir) else ()), "--",
-            f"file://{quote(str(old.git_dir))}", f"{name}:{name}", network=NetworkAccess("file", limits=limits),
+            f"file://{quote(str(old.git_dir))}", *(f"{name}:{name}" for name in names),
+            network=NetworkAccess("file", limits=limits),
         )  # fmt: skip
+
+
+def _copy_ref(old: Git, new: Git, name: str, access: RemoteAccess) -> bool:
+    """Returns whether it was copied; False only if the old clone proves to be damaged. Raises: as `copy_own_refs`."""
+    moved = _fetch_refs(old, new, [name], access)
     if moved.code == 0:
         return True
     if "fsck error in" in moved.stderr or _is_damaged(old, name, access):

@@ -6,6 +6,7 @@ A file that still has the stamp of its last read is not read again (statcache.py
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from sandbox.files.checkout import check_out, remove_tree
 from sandbox.files.git_mask import write_mask
@@ -16,6 +17,7 @@ from sandbox.git.contents import ContentSpool
 from sandbox.git.objects import list_tree
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.workspaces.added_trees import list_files
 from sandbox.workspaces.changes import Changes, Comparison, find_pointers, is_inside
@@ -23,6 +25,11 @@ from sandbox.workspaces.comparison_limits import ComparisonLimits
 from sandbox.workspaces.ignore import IgnoreRules
 from sandbox.workspaces.layout import BaseTree, LayoutKind, WorktreePaths
 from sandbox.workspaces.statcache import StatIndex, load_or_build, save_if_worth
+
+if TYPE_CHECKING:
+    from sandbox import durable
+else:  # loaded where a worktree is made (docs/adr/0080)
+    durable = LazyModule("sandbox.durable")
 
 
 class PlainLayout:
@@ -39,6 +46,10 @@ class PlainLayout:
         except BaseException:
             self.remove(site)
             raise
+
+    def make_durable(self, site: WorktreePaths) -> None:
+        """See `Layout`. One sync for all files."""
+        durable.make_durable(site.root)
 
     def ensure_mounted(self, site: WorktreePaths) -> None:
         """See `Layout`."""

@@ -93,6 +93,9 @@ class Layout(Protocol):
         Raises: `quota_exceeded` for a tree that is too large, before any file is written; `unsafe_repository`.
         """
 
+    def make_durable(self, site: WorktreePaths) -> None:
+        """Sync a worktree that was just made, so that a power failure leaves all of it. Raises: OSError."""
+
     def ensure_mounted(self, site: WorktreePaths) -> None:
         """Mount the worktree if it is not mounted, e.g. after a reboot. The caller holds a lock of this worktree."""
 

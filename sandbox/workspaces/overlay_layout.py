@@ -10,10 +10,11 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import check_out, remove_tree
-from sandbox.files.git_mask import write_mask
+from sandbox.files.git_mask import MASK_NAME, write_mask
 from sandbox.files.idmap import remove_view
 from sandbox.files.names import WalkLimits
 from sandbox.files.overlay_mounts import (
@@ -34,6 +35,7 @@ from sandbox.git.objects import EMPTY_TREES, is_object_id, list_tree
 from sandbox.git.process import Git
 from sandbox.git.tree_lookup import find_leaves
 from sandbox.lazy_dataclass import dataclass
+from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.policy.paths import parent_folders, show_path
 from sandbox.private_folders import make_private
@@ -52,6 +54,11 @@ from sandbox.workspaces.own_disk import (
     unmount_disk,
 )
 from sandbox.workspaces.pristine import ensure_pristine
+
+if TYPE_CHECKING:
+    from sandbox import durable
+else:  # loaded where a worktree is made (docs/adr/0080)
+    durable = LazyModule("sandbox.durable")
 
 _BASE, _CHECKOUT = "base", "checkout"
 _WITH_ADDED = lazy_pattern(r"-with-[0-9a-f]{16}")
@@ -87,6 +94,17 @@ class OverlayLayout:
         except BaseException:
             self.remove(site)
             raise
+
+    def make_durable(self, site: WorktreePaths) -> None:
+        """See `Layout`. The checkout below was synced when it was made, and so is each file that `restore_tree` writes.
+        So only few directories are left; to wait for all that others write to the host's disk would take longer.
+        """
+        files = find_files(site.layers)
+        if files != site.layers:
+            durable.make_durable(files)  # a disk of its own
+        else:
+            durable.sync_all((site.upper / MASK_NAME, site.upper, files))
+        durable.sync_all((site.layers, site.layers.parent, site.root.parent, site.layers.parent.parent))
 
     def ensure_mounted(self, site: WorktreePaths) -> None:
         """See `Layout`."""

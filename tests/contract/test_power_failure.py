@@ -15,18 +15,23 @@ import pytest
 
 from devtools.requirement import unavailable
 from sandbox import Workbench
-from sandbox.models import TaskOptions
+from sandbox.files.git_mask import require_mask
+from sandbox.files.mount_points import unmount_below
+from sandbox.models import TaskOptions, WorkspaceRequest
+from sandbox.store.home import GIT_MASK
 from tests.unit.conftest import Upstream
 
 DISK = {"min_free_bytes": 1, "min_free_files": 1, "reserve_bytes": 1, "reserve_files": 1}
 LARGE = "a line of a file that git stores with another command\n" * 30_000
-SETTINGS = {"workspaces": {"worktree": "plain"}, "disk": DISK, "remotes": {"allow_file": True}}
+LAYOUTS = ("plain", "overlay")
+CONTENT = b"content of the repository\n" * 20
 
 
 class Machine:
     """A home whose disk can lose its power."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, layout: str = "plain") -> None:
+        self.settings = {"workspaces": {"worktree": layout}, "disk": DISK, "remotes": {"allow_file": True}}
         self.image = folder / "disk.img"
         self.mount_point = folder / "disk"
         self.after = folder / "after.img"
@@ -39,8 +44,12 @@ class Machine:
 
     @contextmanager
     def running(self) -> Iterator[Workbench]:
-        with mounted(self.image, self.mount_point), Workbench(self.home, environ={}, settings=SETTINGS) as workbench:
-            yield workbench
+        with mounted(self.image, self.mount_point):
+            try:
+                with Workbench(self.home, environ={}, settings=self.settings) as workbench:
+                    yield workbench
+            finally:
+                unmount_below(self.home)
 
     def fail(self) -> None:
         """What is on the disk at this moment is what the next `running` finds."""
@@ -52,9 +61,13 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
+    return make_machine(tmp_path, "plain")
+
+
+def make_machine(tmp_path: Path, layout: str) -> Machine:
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
         unavailable("mounts a disk: it needs root and mkfs.ext4")
-    made = Machine(tmp_path)
+    made = Machine(tmp_path, layout)
     made.mount_point.mkdir()
     made.format()
     return made
@@ -102,6 +115,39 @@ def test_a_first_clone_is_there(machine: Machine, upstream: Upstream) -> None:
     with machine.running() as workbench:
         task = workbench.create_task(repository.id)
         assert task.base_commit == upstream.oid("HEAD")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_files_of_a_new_worktree_are_there(tmp_path: Path, upstream: Upstream, layout: str) -> None:
+    """Of a new task, of one that was cleaned, and of a workspace of the kind `clone`. Empty files would be shown, and
+    committed, as changes of the user. Control: a file that is only written is lost.
+    """
+    machine = make_machine(tmp_path, layout)
+    for number in range(5):
+        upstream.write(f"d/f{number}.txt", CONTENT)
+    upstream.commit()
+    with machine.running() as workbench:
+        repository = workbench.clone(str(upstream.root)).repository
+        cleaned = workbench.create_task(repository.id)
+        run("sync")
+        new = workbench.create_task(repository.id)
+        workspace = workbench.acquire_workspace("clone", WorkspaceRequest(hint=repository.id))
+        workbench.write_file(cleaned.id, "new.txt", "mine\n", None)
+        workbench.clean_task(cleaned.id)
+        assert new.worktree_path is not None
+        (new.worktree_path / "only-written").write_bytes(b"x" * 100)
+        machine.fail()
+    machine.restart()
+    with machine.running() as workbench:
+        assert {change.path for change in workbench.status(new.id).changes} <= {"only-written"}
+        assert (new.worktree_path / "d" / "f0.txt").read_bytes() == CONTENT
+        require_mask(new.worktree_path, GIT_MASK)
+        written = new.worktree_path / "only-written"
+        assert not written.exists() or written.read_bytes() == b""
+        assert [change.path for change in workbench.status(cleaned.id).changes] == ["new.txt"]
+        assert workbench.read_file(cleaned.id, "new.txt").content == "mine\n"
+        again = workbench.acquire_workspace("clone", WorkspaceRequest(hint=repository.id))
+        assert (again.id, again.diff()) == (workspace.id, [])
 
 
 @contextmanager

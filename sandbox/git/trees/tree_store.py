@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -71,8 +72,11 @@ class TreeStore:
         return self._reader.session()
 
     def storing(self) -> AbstractContextManager[None]:
-        """Hold off a repack of the clone until a ref leads to what is stored. Raises: `conflict` while it is packed."""
-        return store_objects(self.git)
+        """Hold off a repack of the clone until a ref leads to what is stored. Raises: `conflict` while it is packed.
+
+        Also in a clone that was put in the place of the one that was opened: what was written is in memory only.
+        """
+        return store_objects(replace(self.git, clone_id=None))
 
     def store_new(self, root: Node) -> None:
         """Store what was written at and below a node: few objects as files of their own, more as packs, since a disk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from sandbox.store.records import find_task, list_repositories, list_tasks, not_
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, is_task_id, list_folder
-from sandbox.workbench.tasks.branch_names import PREFIX, find_ids, read_owner
+from sandbox.workbench.tasks.branch_names import PREFIX, find_ids, index_ids, read_owner, select_ids
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
 if TYPE_CHECKING:
@@ -91,27 +91,38 @@ def _remove_unregistered(services: Services, clone: Path) -> str | None:
 
 
 def _find_orphans(home: Home, policies: Policies, repo_id: str, git: Git, tips: dict[str, str]) -> Iterator[Finding]:
+    ids = index_ids(home, repo_id)  # once: looked for by each branch, a home of 5,000 tasks took minutes
+    drop = partial(_drop, home, policies, git)
     for name, oid in tips.items():
         if name.startswith(PREFIX):
-            yield from _judge_branch(home, policies, git, repo_id, (name, oid))
+            yield from _judge_branch(home, repo_id, ids, (name, oid), drop)
         elif (task_id := _task_of(name)) is None or home.task(task_id).exists():
             continue
         elif not name.endswith(("/pushed", "/pushing")):
             yield _report_kept_ref(name)
 
 
-def _judge_branch(home: Home, policies: Policies, git: Git, repo_id: str, branch: tuple[str, str]) -> Iterator[Finding]:
-    """A branch of a task without a record. A short name is left alone unless it can belong to one task only."""
+def _judge_branch(
+    home: Home,
+    repo_id: str,
+    known: Mapping[str, set[str]],
+    branch: tuple[str, str],
+    drop: Callable[[tuple[str, str], tuple[str, str]], str | None],
+) -> Iterator[Finding]:
+    """A branch of a task without a record. A short name is left alone unless it can belong to one task only.
+
+    `known`: see `index_ids`. `drop`: deletes it, once it was judged again.
+    """
     owner = read_owner(branch[0])
     if owner is None:
         return
-    ids = find_ids(home, repo_id, owner) or ({owner} if is_task_id(owner) else set())
+    ids = select_ids(known, owner) or ({owner} if is_task_id(owner) else set())
     if len(ids) > 1 or any(home.task(task_id).exists() for task_id in ids):
         return
     task_id = next(iter(ids), None)
-    drop = partial(_drop, home, policies, git, (repo_id, owner), branch)
     locks = (task_id,) if task_id else ()
-    yield Finding("branch", branch[0], drop, locks=locks, note="it has no task and no commits of its own")
+    remedy = partial(drop, (repo_id, owner), branch)
+    yield Finding("branch", branch[0], remedy, locks=locks, note="it has no task and no commits of its own")
 
 
 def _report_kept_ref(name: str) -> Finding:

@@ -172,7 +172,7 @@ def update_cache(
     )
     if repository != known:
         repository = save_repository(services.home, repository)
-    return UpdatedRepository(repository, git, listing, head.commit, facts)
+    return UpdatedRepository(repository, listing.git, listing, head.commit, facts)
 
 
 class _FirstClone:
@@ -236,6 +236,7 @@ def _list_default_branch(services: Services, remote: Remote, git: Git, head: Rem
     with services.home.locked(f"repository-{git.git_dir.name}"):
         if not is_intact(git, memory_bytes):  # another process may have repaired it meanwhile
             head = run_transfer(services, remote, lambda access: replace_corrupt_clone(git.git_dir, access))
+    git = open_cache(git.git_dir, git.executable)
     return list_commit(git, resolve_commit(git, "HEAD", head.branch))
 
 

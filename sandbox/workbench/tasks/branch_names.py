@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -98,6 +98,21 @@ def find_ids(home: Home, repo_id: str, beginning: str) -> set[str]:
     was listed before, and there is no id here, then its creation is over and failed.
     """
     return {name for name in _list_ids(home, repo_id, beginning) if re.fullmatch(TASK_ID_PATTERN, name)}
+
+
+def index_ids(home: Home, repo_id: str) -> dict[str, set[str]]:
+    """As `find_ids` for all branches, by the beginning that a short name of a branch has: each directory is listed
+    once. The branches were listed before.
+    """
+    index: dict[str, set[str]] = {}
+    for task_id in find_ids(home, repo_id, "task-"):
+        index.setdefault(task_id[:SHOWN_CHARACTERS], set()).add(task_id)
+    return index
+
+
+def select_ids(index: Mapping[str, set[str]], beginning: str) -> set[str]:
+    """The ids of an index that begin so. `beginning`: as `read_owner` returns it. Pure."""
+    return {task_id for task_id in index.get(beginning[:SHOWN_CHARACTERS], ()) if task_id.startswith(beginning)}
 
 
 def _list_ids(home: Home, repo_id: str, beginning: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from sandbox.durable import make_durable, sync_all
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.files.tree import WorktreeFiles
@@ -27,6 +28,7 @@ from sandbox.git.independent_clone import copy_refs, copy_repository
 from sandbox.git.maintenance import store_objects
 from sandbox.git.partial import is_partial
 from sandbox.git.process import Git
+from sandbox.git.set_aside import translated_shortages
 from sandbox.models import Change, WorkspaceKind, WorkspaceRecord, WorkspaceRequest
 from sandbox.policy.writes import parse_writable_path
 from sandbox.store.home import GIT_MASK, write_atomically
@@ -339,11 +341,15 @@ class CloneWorkspaces:
             self._fill(beside, source, record.facts["branch"], commit)
             write_atomically(beside.origin, record.facts["remote"].encode())
             self._run_hook("post_create", {**facts, "root": str(beside.files)})
+            with translated_shortages():
+                make_durable(beside.top)  # else a power failure could leave empty files, or a branch without a commit
             beside.top.rename(folders.top)
         except BaseException:
             remove_tree(beside.top)
             self._acquired.forget(record.id)
             raise
+        with translated_shortages():
+            sync_all((folders.top.parent,))
 
     def _run_hook(self, name: Literal["pre_create", "post_create"], facts: Mapping[str, str]) -> None:
         settings = self._services.settings.workspaces

@@ -47,6 +47,7 @@ from sandbox.workbench.tasks.worktrees import (
     locate_new_worktree,
     locate_worktree,
     lock_mount,
+    make_durable,
     remove_worktree,
     unmount_worktree,
 )
@@ -317,6 +318,7 @@ def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, o
                 demand = demand_of_difference(origin.git, *trees, source.large)
                 with services.disk.admit(Writer.CHECKOUT, demand), WorktreeFiles(site.root) as files:
                     restore_tree(source, files, *trees, site.owner)
+            make_durable(site)
             saved = save_new_task(services.home, task)
     except BaseException:
         remove_worktree(services, site)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.files.checkout import FILE_TIME_NS
 from sandbox.files.tree import WorktreeFiles
 from sandbox.git.objects import EMPTY_TREES, list_tree
@@ -35,6 +35,7 @@ from sandbox.workspaces.restore import RestoreSource, restore_tree
 from sandbox.workspaces.statcache import StatCacheFiles
 
 if TYPE_CHECKING:
+    from sandbox import durable
     from sandbox.config import Settings
     from sandbox.models import Check
     from sandbox.workbench.controller import disk_space
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from sandbox.workbench.repositories import lfs as lfs_files
     from sandbox.workbench.repositories.repository_settings import AddedFiles
 else:  # loaded at first use (docs/adr/0080)
+    durable = LazyModule("sandbox.durable")
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     commit_facts = LazyModule("sandbox.workbench.repositories.commit_facts")
     disk_space = LazyModule("sandbox.workbench.controller.disk_space")
@@ -210,6 +212,7 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
     room = replace(_locate_room(services, task.repo_id, task.id), new_disk=disk, added=added, large=large)
     try:
         _create_worktree_over(services, task.repo_id, RestoreSource(git, of_both), trees, room)
+        make_durable(room)  # before the old one is deleted
         with lock_mount(services.home, task.id):
             unmount_worktree(room)
             delete_worktree(services, site)
@@ -217,9 +220,20 @@ def replace_worktree(services: Services, git: Git, task: Task, trees: tuple[str,
                 if new.exists():
                     place.parent.mkdir(mode=0o700, exist_ok=True)  # missing for the first of a repository
                     new.rename(place)
+                    durable.sync_all((place.parent,))
     except BaseException:
         remove_worktree(services, room)
         raise
+
+
+def make_durable(site: WorktreePaths) -> None:
+    """Sync a new worktree, before it has a record. Else a power failure could leave empty files, which count as changes
+    of the task. Raises: `quota_exceeded` for a full disk.
+    """
+    try:
+        layout_of(site).make_durable(site)
+    except OSError as error:
+        raise translate_shortage(error) or error from error
 
 
 def remove_worktree(services: Services, site: WorktreePaths) -> None:

@@ -16,7 +16,7 @@ READING = Budget(CLICK | MODELS, 154)  # with the client of the daemon, and what
 SUGGESTING = Budget(READING.libraries | {"yaml"}, READING.ours)  # CI workflows are read for checks that nobody named
 SEARCHING = Budget(CLICK | MODELS, 132)  # more before the search of a commit had imports of its own
 EDITING = Budget(CLICK | MODELS | LOCKS, 149)  # with the rules that say which of its files git ignores
-WRITING = Budget(CLICK | MODELS | LOCKS, 180)  # with what says whether the history of a clone is whole, and its locks
+WRITING = Budget(CLICK | MODELS | LOCKS, 181)  # with what says whether the history of a clone is whole, and its locks
 
 
 LITTLE = {

@@ -79,6 +79,18 @@ def test_a_fetch_begun_after_the_wish_fulfils_it(remote: Path, tmp_path: Path) -
     assert cache_clones.refresh(clone, reach, time.time()).commit != first.commit  # control: a later wish is fetched
 
 
+def test_a_fetch_in_the_future_fulfils_no_wish(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock was set back since."""
+    clone, reach = tmp_path / "clone.git", access(remote, tmp_path)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 86_400)
+    first = cache_clones.refresh(clone, reach, now)
+    monkeypatch.undo()
+    (remote / "a.txt").write_text("two\n")
+    commit(remote, "two")
+    assert cache_clones.refresh(clone, reach, time.time()).commit != first.commit
+
+
 def test_many_who_wish_at_once_fetch_at_most_twice(
     remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -468,3 +480,26 @@ def test_a_packed_name_that_no_ref_has_is_noted(damaged: Path, remote: Path, tmp
     assert uncopied.description.startswith(
         "refs/heads/space-agent/task\N{REPLACEMENT CHARACTER}x in .clone.git.corrupt-"
     )
+
+
+def test_refs_are_copied_together(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is damaged does not keep the others: these follow one by one."""
+    clone, reach = tmp_path / "clone.git", access(remote, tmp_path)
+    head = cache_clones.refresh(clone, reach).commit
+    names = [f"refs/heads/space-agent/{number:08x}-work" for number in range(20)]
+    for name in names:
+        move_ref(Git(clone), name, head, "0" * 40)
+    fetch_refs, fetched = set_aside._fetch_refs, []
+
+    def count(*of: Any) -> Any:
+        fetched.append(of[2])
+        return fetch_refs(*of)
+
+    monkeypatch.setattr(set_aside, "_fetch_refs", count)
+    cache_clones.replace_corrupt_clone(clone, reach)
+    assert fetched == [names]
+    assert set(set_aside.read_own_refs(clone)) == set(names)
+    (clone / names[0]).parent.mkdir(parents=True, exist_ok=True)
+    (clone / names[0]).write_text("1" * 40 + "\n")
+    cache_clones.replace_corrupt_clone(clone, reach)
+    assert set(set_aside.read_own_refs(clone)) == set(names[1:])
