@@ -87,7 +87,7 @@ def add_extra(collection: Collection, name: str, texts: object, origin: str) -> 
 
 
 def note_unnamed(collection: Collection, texts: object, origin: str) -> None:
-    """Remember a list whose name does not say what it is for, if it holds a test tool."""
+    """Remember a list if its name does not say what it is for, and it holds a test tool."""
     if _names_test_tool(texts):
         collection.unnamed.append((texts, origin))
 

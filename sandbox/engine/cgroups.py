@@ -274,7 +274,7 @@ def _read_v2(paths: CgroupPaths) -> Counters:
 def _count_refused_forks(pids: Path | None) -> int | None:
     """Forks that a limit refused: the group's own, and that of the group of all guests above it. Since Linux 6.11 the
     group with the limit counts them, not the one that forked (cgroup-v2.rst, `pids.events`). Before, crun's guest forks
-    in a group below, whose number no other has.
+    in a group below, which alone counts it.
     """
     own = _read_keyed_number(pids, "pids.events", "max")
     above = None if pids is None else _read_keyed_number(pids.parent, "pids.events.local", "max")

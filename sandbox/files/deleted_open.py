@@ -97,7 +97,7 @@ class OpenFiles:
         """Check the uid first: no path is looked up in the roots of other users' processes. The owner of the directory
         in proc is not enough: for a process that is not dumpable it is root.
 
-        A process of that user in a container whose root we may not look up may be the guest's (PR_SET_DUMPABLE of
+        A process of that user in a container may be the guest's if we may not look up its root (PR_SET_DUMPABLE of
         prctl(2); a controller without CAP_SYS_PTRACE).
         """
         for process in self.proc.iterdir():

@@ -12,7 +12,7 @@ from sandbox.profiles import GENERIC, MARKER_BYTES, Marker, Profile, ReadBaseFil
 
 _SHOWN_CHARS = 80
 _TESTED, _WEAK, _CERTAIN = 15, 22, 40
-"""Weights. Below the first, evidence says nothing of tests: a `requirements.txt` may be for documentation. If that of
+"""Weights. Below the first, evidence is not of tests: a `requirements.txt` may be for documentation. If that of
 the profile in use is at most the second, any other one may be meant. From the third on it is the manifest of a
 language, and a Makefile beside it mostly calls its tools.
 """

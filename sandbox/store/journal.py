@@ -33,7 +33,7 @@ HOME_JOURNAL = "home"
 """Name of the home's journal, for operations outside tasks."""
 
 ANCHOR = "anchor"
-"""The operation whose entry in the home's journal has the hash of another journal."""
+"""The operation of which an entry in the home's journal has the hash of another journal."""
 
 RECENT_BYTES = 1024**2
 """About 2,000 entries."""

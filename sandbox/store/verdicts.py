@@ -133,7 +133,7 @@ def save_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
 
 
 def _choose_record(before: _Record | None, binding: Binding, run: CheckRun) -> _Record | None:
-    """What to store after a run; None: nothing, and what is there is deleted. Pure."""
+    """What to store after a run; None: what is there is deleted. Pure."""
     is_bound, has_failed = _has_binding(run, binding), before is not None and before.run.verdict is not Verdict.PASSED
     if before is not None and has_failed and not _may_replace(run, before.run, is_bound=is_bound):
         return _doubt(before)

@@ -161,7 +161,7 @@ class _VerdictOnce:
 
     def save_failure(self, run: CheckRun) -> None:
         """Save it if the check did not pass. It is called before the run has a record: a process that is interrupted or
-        killed then leaves no failure that the gate does not know. Of a pass it knows nothing, and the check runs again.
+        killed then leaves no failure that the gate does not know. A pass is unknown to it, and the check runs again.
         """
         if run.verdict is not Verdict.PASSED:
             self.save(run)

@@ -297,7 +297,7 @@ def _without_operations(services: Services, task_id: str, epoch: int) -> Iterato
             if services.home.task(task_id).exists():
                 stop_checks(services, task_id)
                 with services.home.locked(task_id, _LOCK_WAIT_S):
-                    pass  # what holds it longer is told before anything is claimed
+                    pass  # what holds it longer is reported before anything is claimed
             stack.enter_context(hold_operations(services.home, task_id, _STOP_S))
         yield
 
