@@ -1,9 +1,9 @@
 """What a killed sync or checkout leaves: the files of two commits, and a branch or record that does not say so.
 
 Theory. A move changes the files, then the branch, then the record. A note beside the record says from where to where
-before the first file is changed, and goes when the record is written. The next process to lock the task finds the note: if
-the branch was moved, all files were, and the record follows; else the files are changed back. So the changes of others
-never pass for those of the task (docs/adr/0201).
+before the first file is changed, and goes when the record is written. The next process to lock the task finds the
+note: if the branch was moved, all files were, and the record follows; else the files are changed back. So the changes
+of others never pass for those of the task (docs/adr/0201).
 """
 
 from __future__ import annotations
