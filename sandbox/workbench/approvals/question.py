@@ -35,7 +35,7 @@ from sandbox.workbench.controller.registered_repositories import RegisteredRepos
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import promote, pull_requests, push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
-from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
+from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths, find_paths_below_base
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.tasks import lifecycle, status
@@ -264,6 +264,7 @@ def _sending_lines(tool: str, tree_gate: gate.TreeGate) -> Iterator[str]:
     files = (
         *_file_lines("sends", sent),
         *_risk_lines(services.policies, task, sent),
+        *_lines_below_base(services, task),
         *_intermediate_lines(services.repositories, services.policies, task, sent),
     )
     yield from published
@@ -331,13 +332,26 @@ def _intermediate_lines(
 ) -> list[str]:
     """Files of earlier commits: once sent, they can be read in the history."""
     paths = find_intermediate_paths(repositories, task, sent)
+    return _path_lines(policies, task, paths, ("in earlier commits only", "in an earlier commit"))
+
+
+def _lines_below_base(services: Services, task: Task) -> list[str]:
+    """Files of commits that are not the task's, and are sent with its base."""
+    paths = find_paths_below_base(services.repositories, task)
+    title = f"sent with the base {task.base_commit[:12]}, which the remote has on no branch but those of tasks"
+    return _path_lines(services.policies, task, paths, (title, "below the base"))
+
+
+def _path_lines(policies: Policies, task: Task, paths: Sequence[str], words: tuple[str, str]) -> list[str]:
+    """`words`: of all the paths, and of one of them."""
     if not paths:
         return []
+    title, where = words
     risks = [
-        f"RISK: {_spell_out_path(path)} in an earlier commit ({', '.join(f)})"
-        for path, f in find_risky_paths(policies, task, paths)
+        f"RISK: {_spell_out_path(path)} {where} ({', '.join(flags)})"
+        for path, flags in find_risky_paths(policies, task, paths)
     ]
-    return [f"in earlier commits only: {len(paths)} file(s)", *(f"  {_spell_out_path(path)}" for path in paths), *risks]
+    return [f"{title}: {len(paths)} file(s)", *(f"  {_spell_out_path(path)}" for path in paths), *risks]
 
 
 def _both_names(file: Change | DiffFile) -> str:

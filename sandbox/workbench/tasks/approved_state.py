@@ -24,10 +24,11 @@ ASK_AGAIN = "Make the call again: a person is then asked about the state of now.
 PROFILE_CHOICE = "profile_choice"
 """The fact that has the state of a choice of a profile, which is one of profiles and not of the task."""
 
-PROMPT, COMPARISON = "prompt", "comparison"
+PROMPT, COMPARISON, BELOW_BASE = "prompt", "comparison", "below_base"
 _DIGESTS = {
     PROMPT: "the text of the task's prompt",
     COMPARISON: "the comparison with the base that the pull request publishes",
+    BELOW_BASE: "the commits that are sent with the base",
     PROFILE_CHOICE: "what the chosen profile changes",
 }
 """Facts that have a digest, and what it is of: a person cannot read it."""

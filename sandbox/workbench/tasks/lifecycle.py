@@ -63,11 +63,12 @@ if TYPE_CHECKING:
     from sandbox.git import log as git_log
     from sandbox.workbench.repositories import clone, commit_facts, known_rules, repository_settings
     from sandbox.workbench.repositories import lfs as lfs_files
-    from sandbox.workbench.tasks import busy_task, killed_starts, spare_tasks, tree_tasks
+    from sandbox.workbench.tasks import busy_task, killed_starts, snapshot_commits, spare_tasks, tree_tasks
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     busy_task = LazyModule("sandbox.workbench.tasks.busy_task")
     killed_starts = LazyModule("sandbox.workbench.tasks.killed_starts")
+    snapshot_commits = LazyModule("sandbox.workbench.tasks.snapshot_commits")
     spare_tasks = LazyModule("sandbox.workbench.tasks.spare_tasks")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
     cache_clones = LazyModule("sandbox.git.cache_clones")
@@ -279,12 +280,16 @@ def _new_branch(git: Git, task: Task) -> Iterator[None]:
 
 def find_start(services: Services, repository: Repository, git: Git, base: str) -> tuple[str, str]:
     """The commit of a branch, tag, commit id, pull request or `HEAD`, and the branch that a pull request of a task that
-    starts there would go to. A pull request is fetched. Raises: as `resolve_commit`; also network errors.
+    starts there would go to. A pull request is fetched. Raises: as `resolve_commit`; also `invalid_input` for a
+    snapshot; network errors.
     """
     if wanted := clone.find_pull_request_ref(git, base):
         return clone.fetch_request(services, repository, git, wanted), repository.default_branch
     branch = repository.default_branch if base == "HEAD" else base
-    return cache_clones.resolve_commit(git, branch, repository.default_branch), branch
+    commit = cache_clones.resolve_commit(git, branch, repository.default_branch)
+    if not _is_name_on_remote(git, branch):
+        snapshot_commits.require_possible_start(git, base, commit)
+    return commit, branch
 
 
 def is_on_remote(git: Git, base: str, commit: str) -> bool:
@@ -295,10 +300,12 @@ def is_on_remote(git: Git, base: str, commit: str) -> bool:
         return True
     if base.startswith(ALL_BRANCHES.rstrip("*")) or clone.find_pull_request_ref(git, base):
         return False
-    places = ("refs/remotes/origin/", "refs/tags/")
-    return any(refs.resolve_ref(git, f"{place}{base}") for place in places) or git_log.is_published_except(
-        git, commit, ALL_BRANCHES
-    )
+    return _is_name_on_remote(git, base) or git_log.is_published_except(git, commit, ALL_BRANCHES)
+
+
+def _is_name_on_remote(git: Git, name: str) -> bool:
+    """Whether a branch or tag of the remote has this name."""
+    return any(refs.resolve_ref(git, f"{place}{name}") for place in ("refs/remotes/origin/", "refs/tags/"))
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
