@@ -26,7 +26,7 @@ from sandbox.store.records import find_repository, save_task
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.delivery.ready_requests import require_open_if_ready, require_same_base
+from sandbox.workbench.delivery.ready_requests import require_fitting_requests
 from sandbox.workbench.delivery.secret_scan import require_no_secret
 from sandbox.workbench.delivery.sent_commits import find_below_base, read_sent_messages, require_no_snapshot
 from sandbox.workbench.tasks.approved_state import (
@@ -85,9 +85,7 @@ def push_with_page(
         # Without `before` the push succeeds only if it makes the branch, which then has no pull request yet. A push of
         # the commit that is there changes none, but a connected caller goes on to change the pull request itself.
         if before is not None and (before != task.head_commit or forge is not None):
-            require_open_if_ready(tree_gate, remote, forge)
-        if before is not None:
-            require_same_base(services.remotes, remote, task, forge)
+            require_fitting_requests(tree_gate, remote, forge)
         page = _send_with_credentials(services.remotes, remote, git, task, before)
         _save_pushed(services.home, task)
         forced = _is_forced(git, before, task.head_commit)
