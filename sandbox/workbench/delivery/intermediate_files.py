@@ -23,7 +23,7 @@ def find_intermediate_paths(
 
 def find_paths_below_base(repositories: RegisteredRepositories, task: Task) -> tuple[str, ...]:
     """Paths that commits below the task's base change, of those that the remote does not have: the base may be the head
-    of a stranger's request, or of another task, whose commits are sent along. The head may have these files.
+    of a stranger's request, or of another task: its commits are sent along. The head may have these files.
     """
     _, git = repositories.open(task.repo_id)
     return tuple(sorted({show_path(path) for path in list_paths_below_base(git, task)}))

@@ -26,7 +26,7 @@ NO_ANSWER = "no_answer"
 
 def require_fitting_requests(tree_gate: TreeGate, remote: Remote, forge: Forge | None = None) -> None:
     """Require of all open pull requests of the branch, no matter who opened them: the gate for ready ones, and that
-    they go into the branch that the task is based on, whose checks the gate asks for.
+    they go into the branch that the task is based on: the gate asks for its checks.
 
     The forge is asked where the tree is not verified and the gate needs that, and about the base (`_list_open`). A
     server that is not known as one may have pull requests all the same: it gives no answer, unless
@@ -67,12 +67,15 @@ def _base_of(task: Task) -> str:
 
 
 def _require_fitting(tree_gate: TreeGate, pulls: Sequence[PullRequest], closed: SandboxError | None) -> None:
-    """`closed`: why the tree does not count as verified; None: it does, or need not."""
+    """`closed`: why the tree does not count as verified; None: it does, or need not. A draft of another person into
+    another branch is theirs to make ready.
+    """
     task, base = tree_gate.task, _base_of(tree_gate.task)
     ready = next((pull for pull in pulls if not pull.draft), None)
     if closed is not None and ready is not None:
         raise closed.with_hint(f"{closed.hint}\nA push would change {ready.url}, which is ready.") from closed
-    other = next((pull for pull in pulls if pull.base != base), None)
+    shown = (pull for pull in pulls if not pull.draft or pull.url == task.pr_url)
+    other = next((pull for pull in shown if pull.base != base), None)
     if other is not None:
         raise SandboxError(
             ErrorCode.CONFLICT,
@@ -126,7 +129,7 @@ def _explain_unknown_base(task: Task, remote: Remote, error: SandboxError) -> Sa
     return SandboxError(
         ErrorCode.GATE_CLOSED,
         f"The gate is closed: {remote.hostname} did not say whether {task.branch} has a pull request into another "
-        f"branch than {_base_of(task)}, whose checks the tree has passed",
+        f"branch than {_base_of(task)}; the tree has passed the checks of that one",
         details=f"{error.code.value}: {error.brief}\n{error.details}".rstrip(),
         hint=error.hint or "Check the connection, then push again.",
         reason=NO_ANSWER,
