@@ -149,7 +149,7 @@ def _load_base(services: Services, task: Task) -> BaseTree | None:
 
 
 def _require_no_submodule(base: BaseTree | None, outcome: EditOutcome) -> frozenset[RepoPath]:
-    """Refuse to replace a submodule, and to write into one whose files are not laid out, as a task without a worktree
+    """Refuse to replace a submodule, and to write into one that is not laid out, as a task without a worktree
     does: no commit would have that, and with the task it would be lost. Returns the paths in those that are laid out.
 
     Raises: `unsafe_path`; `invalid_input`.
@@ -164,7 +164,7 @@ def _require_no_submodule(base: BaseTree | None, outcome: EditOutcome) -> frozen
         if base is not None and not base.has_submodules:
             raise SandboxError(
                 ErrorCode.INVALID_INPUT,
-                f"'{path[:200]}' is in a submodule, whose files are not in this task",
+                f"'{path[:200]}' is in a submodule, which is not laid out in this task",
                 hint="No commit would have the file. Use a path outside of submodules.",
             )
         below.add(path)

@@ -27,6 +27,7 @@ from sandbox.workbench.controller.guest_accounts import Owner, release_user
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.approved_state import (
     PROFILE_CHOICE,
+    SIBLINGS,
     Facts,
     describe_record,
     join_state,
@@ -419,10 +420,13 @@ def _open_base(services: Services, task: Task, without: Sequence[str], known: Ta
     return known.git, known_rules.rules_of_facts(home, policies, task, known.facts, without)
 
 
-def find_working_state(services: Services, opened: TaskComparison, profile_choice: str = "") -> str:
-    """What a person approves about the working state of a task: its tree, and what the question shows of its record."""
-    more = {PROFILE_CHOICE: profile_choice} if profile_choice else {}
-    return join_state(_compute_tree(opened), describe_record(services.home, opened.task, **more))
+def find_working_state(services: Services, opened: TaskComparison, profile_choice: str = "", siblings: str = "") -> str:
+    """What a person approves about the working state of a task: its tree, and what the question shows of its record.
+    `siblings`: a digest of the working states of other tasks that the call reads.
+    """
+    found = {PROFILE_CHOICE: profile_choice, SIBLINGS: siblings}
+    more = {name: value for name, value in found.items() if value}
+    return join_state(find_opened_tree(opened), describe_record(services.home, opened.task, **more))
 
 
 def require_approved_tree(services: Services, opened: TaskComparison, approved: str | None) -> None:
@@ -434,7 +438,7 @@ def require_approved_tree(services: Services, opened: TaskComparison, approved: 
         known = {name: asked[name] for name in asked if name == PROFILE_CHOICE}  # of profiles, not of the task
         return {**describe_record(services.home, opened.task), **known}
 
-    require_approved_state("tree", _compute_tree(opened), approved, find_facts)
+    require_approved_state("tree", find_opened_tree(opened), approved, find_facts)
 
 
 def require_approved_task(services: Services, task: Task, approved: str | None) -> None:
@@ -447,10 +451,11 @@ def require_approved_task(services: Services, task: Task, approved: str | None) 
 def find_working_tree(services: Services, task_id: str) -> str:
     """The id of a task's working state; it is not stored. Raises: `not_found`; `conflict` for a closed task."""
     with compare_task(services, find_task(services.home, task_id)) as opened:
-        return _compute_tree(opened)
+        return find_opened_tree(opened)
 
 
-def _compute_tree(opened: TaskComparison) -> str:
+def find_opened_tree(opened: TaskComparison) -> str:
+    """The id of the working state in `opened`; it is not stored."""
     return compute_tree_id(opened.git, opened.task.head_commit, opened.changes.tree)
 
 

@@ -1,7 +1,7 @@
 """Which commits are snapshots or rescued work. Both are kept on this host only: no task starts there, and no push sends
 one.
 
-A snapshot whose ref was deleted is known by what its message ends with.
+If the ref of a snapshot was deleted, the end of its message tells.
 """
 
 from __future__ import annotations
