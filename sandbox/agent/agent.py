@@ -14,6 +14,7 @@ from sandbox.agent.announcements import Announcer
 from sandbox.agent.client_names import caller_of
 from sandbox.agent.shown_results import BUDGET_BYTES
 from sandbox.agent.tools import Preset
+from sandbox.errors import SandboxError
 from sandbox.models import Permission
 from sandbox.workbench import Workbench
 
@@ -71,10 +72,17 @@ class Agent:
         return self.network_threads if self.workbench.has_cluster else self.threads
 
     def offers(self, preset: Preset) -> bool:
-        """Whether the tools of a preset are listed now, and can be called. Reads at most one small file."""
+        """Whether the tools of a preset are listed now, and can be called. Reads at most one small file; where that is
+        damaged, a call says so.
+        """
         if preset is Preset.BOOTSTRAP:
             return True
-        return preset in self.presets if self.presets is not None else bool(self.workbench.repositories())
+        if self.presets is not None:
+            return preset in self.presets
+        try:
+            return bool(self.workbench.repositories())
+        except SandboxError:
+            return True
 
     def lists_all(self) -> bool:
         """Whether this server lists all tools that it will ever list."""

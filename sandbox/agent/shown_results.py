@@ -59,12 +59,15 @@ def show_error(error: SandboxError, home: Path) -> str:
 
 def take_losses(workbench: Workbench, arguments: Mapping[str, Any]) -> list[str]:
     """What the task of a call lost with its worker on a cluster, if this was not reported before. Other clients of this
-    process ask about other tasks.
+    process ask about other tasks. Empty for a name that cannot be of a task or run: the answer says so.
     """
     owner = arguments.get("task_id") or arguments.get("run_id")
-    if not isinstance(owner, str):
+    if not isinstance(owner, str) or not owner:
         return []
-    return [one_line(loss) for loss in workbench.take_losses(owner)[-_MOST_LOSSES:]]
+    try:
+        return [one_line(loss) for loss in workbench.take_losses(owner)[-_MOST_LOSSES:]]
+    except SandboxError:  # beside the answer to the call, which has an error of its own where state is damaged
+        return []
 
 
 def _show(result: BaseModel) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from sandbox.models import (
 from sandbox.models.operations import OperationName, TaskOperation
 from sandbox.store import placed_tasks, terminal_task
 from sandbox.store.task_table import TaskRow
+from sandbox.workbench.approvals.chosen_profile import MOVING
 from sandbox.workbench.approvals.question import CREATING, FORKING
 from sandbox.workbench.tasks.approved_state import is_choice_alone
 from sandbox.workbench.tasks.branch_names import require_branch_words
@@ -236,8 +237,13 @@ class RemoteTasks(TasksElsewhere):
 
     def inherited_profile(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
         """As in `Workbench`: of a task of the cluster as it was when this home placed it. Raises: also `invalid_input`
-        for a fork of a task that another home placed.
+        for a fork of a task that another home placed, and for another base of a task with a chosen profile.
         """
+        if tool in MOVING:
+            task_id = self.complete_owner(arguments["task_id"]) if "task_id" in arguments else ""
+            if self.is_elsewhere(task_id):
+                self._require_no_chosen_profile(task_id)
+                return None
         if tool == FORKING:
             task_id = self.complete_owner(arguments["task_id"]) if "task_id" in arguments else ""
             if self.is_elsewhere(task_id):
@@ -248,6 +254,15 @@ class RemoteTasks(TasksElsewhere):
             if origin is not None:
                 return origin.profile
         return super().inherited_profile(tool, arguments)
+
+    def _require_no_chosen_profile(self, task_id: str) -> None:
+        """What the profile changes at another base, this home cannot show: its clone is not the worker's."""
+        if (chosen := self.task(task_id).profile) is not None:
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                f"An agent cannot take {task_id} to another base: the profile {chosen} was chosen for it",
+                hint="Create a task there with this profile: a person is asked about it. Or a person syncs this one.",
+            )
 
     def _create_from_snapshot(self, origin: Task, snapshot: str, prompt: str, options: TaskOptions) -> Task:
         if options.profile is not None:

@@ -107,8 +107,8 @@ class Forge(Protocol):
     def find(self, head: str) -> PullWithText | None:
         """Find the pull request for a branch of this project: the open one, else the newest. Forks are excluded."""
 
-    def find_ready(self, head: str) -> PullRequest | None:
-        """Find an open pull request for a branch of this project that is no draft. Another one may be newer. Forks are
+    def list_open(self, head: str) -> Sequence[PullRequest]:
+        """All open pull requests for a branch of this project: into several branches, drafts or not. Forks are
         excluded.
         """
 

@@ -65,9 +65,8 @@ class GitHub:
         newest = next((p for p in ours if p.state == "open"), ours[0] if ours else None)
         return as_pull_with_text(newest) if newest else None
 
-    def find_ready(self, head: str) -> PullRequest | None:
-        ready = next((p for p in self._list_from_branch(head) if p.state == "open" and not p.draft), None)
-        return as_pull_with_text(ready).pull if ready else None
+    def list_open(self, head: str) -> Sequence[PullRequest]:
+        return [as_pull_with_text(p).pull for p in self._list_from_branch(head) if p.state == "open"]
 
     def _list_from_branch(self, head: str) -> list[Pull]:
         """All pull requests from a branch of this project, newest first."""

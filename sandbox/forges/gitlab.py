@@ -32,7 +32,7 @@ from sandbox.forges.gitlab_answers import (
     checks_of,
     excerpt_of,
     newest_request,
-    ready_request,
+    open_requests,
 )
 from sandbox.forges.gitlab_failures import translate_errors
 from sandbox.forges.http_session import USER_AGENT, build_session, retry_read
@@ -60,10 +60,9 @@ class GitLab:
         answer = newest_request(self._list_from_branch(head), head)
         return as_pull_with_text(answer) if answer else None
 
-    def find_ready(self, head: str) -> PullRequest | None:
+    def list_open(self, head: str) -> Sequence[PullRequest]:
         """See `Forge`."""
-        answer = ready_request(self._list_from_branch(head), head)
-        return as_pull_with_text(answer).pull if answer else None
+        return [as_pull_with_text(answer).pull for answer in open_requests(self._list_from_branch(head), head)]
 
     def _list_from_branch(self, head: str) -> Sequence[MergeRequest]:
         """Those of branches of that name, also in forks."""

@@ -125,10 +125,9 @@ def newest_request(answers: Iterable[MergeRequest], head: str) -> MergeRequest |
     return max(ours, key=lambda a: (_STATES.get(a.state) is PullState.OPEN, a.iid), default=None)
 
 
-def ready_request(answers: Iterable[MergeRequest], head: str) -> MergeRequest | None:
-    """A merge request from this branch that is open and no draft. One in an unknown state may be open."""
-    ready = (a for a in _from_branch(answers, head) if not a.is_draft)
-    return next((a for a in ready if _STATES.get(a.state, PullState.OPEN) is PullState.OPEN), None)
+def open_requests(answers: Iterable[MergeRequest], head: str) -> list[MergeRequest]:
+    """The merge requests from this branch that are open. One in an unknown state may be open."""
+    return [a for a in _from_branch(answers, head) if _STATES.get(a.state, PullState.OPEN) is PullState.OPEN]
 
 
 def _from_branch(answers: Iterable[MergeRequest], head: str) -> list[MergeRequest]:

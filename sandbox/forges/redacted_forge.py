@@ -26,9 +26,8 @@ class RedactedForge:
         found = self._forge.find(head)
         return found and self._redact_pull(found)
 
-    def find_ready(self, head: str) -> PullRequest | None:
-        found = self._forge.find_ready(head)
-        return found and self._redact(found)
+    def list_open(self, head: str) -> Sequence[PullRequest]:
+        return tuple(map(self._redact, self._forge.list_open(head)))
 
     def open(self, proposal: Proposal) -> PullWithText:
         return self._redact_pull(self._forge.open(proposal))

@@ -13,7 +13,21 @@ MAX_COMMITS = 2000
 SUBJECT_BYTES = 1000
 MESSAGES_BYTES = 4 * 1024**2
 _RANGE_OPTIONS = (f"--max-count={MAX_COMMITS}", "--topo-order", "--reverse")
+_TEXT_OPTIONS = ("--encoding=UTF-8", "--no-commit-header", "--format=%an <%ae>%n%cn <%ce>%n%B")
+_MESSAGE_OPTIONS = ("--topo-order", "--reverse", "--encoding=UTF-8", "--no-commit-header", "--format=%H %B%x00")
 _FORMAT_OPTIONS = ("--encoding=UTF-8", "--no-commit-header", "--format=%H %s")
+
+Published = tuple[str, ...]
+"""Arguments of `rev-list` for the commits that the remote had at the last fetch."""
+
+PUBLISHED: Published = ("--remotes", "--tags")
+
+
+def published_except(branches: str, *also: str) -> Published:
+    """Without the remote's branches that fit a pattern, such as `space-agent/*`, and without a HEAD on no branch: it
+    may be at the commit of a task. `also`: ids of commits that count nevertheless. Pure.
+    """
+    return (f"--exclude=origin/{branches}", "--exclude=origin/HEAD", *PUBLISHED, *also)
 
 
 def list_subjects(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]:
@@ -50,12 +64,16 @@ def read_messages(git: Git, base: str, head: str) -> str:
 
     Raises: `quota_exceeded` above `MESSAGES_BYTES`; `not_found`.
     """
-    fields = "--format=%an <%ae>%n%cn <%ce>%n%B"
-    return _read_limited(git, ("--encoding=UTF-8", "--no-commit-header", fields), head, f"^{base}")
+    return _read_limited(git, _TEXT_OPTIONS, head, f"^{base}")
 
 
-def _read_limited(git: Git, options: Sequence[str], head: str, without: str) -> str:
-    with git.stream("rev-list", *options, head, without) as process:
+def read_unpublished_messages(git: Git, head: str, published: Published) -> str:
+    """As `read_messages`, of all commits on `head` that are not `published`."""
+    return _read_limited(git, _TEXT_OPTIONS, head, "--not", *published)
+
+
+def _read_limited(git: Git, options: Sequence[str], *commits: str) -> str:
+    with git.stream("rev-list", *options, *commits) as process:
         found = process.stdout.read(MESSAGES_BYTES + 1)
         if len(found) > MESSAGES_BYTES:
             brief = f"The messages of the task's commits are longer than {MESSAGES_BYTES} bytes together"
@@ -70,8 +88,15 @@ def list_messages(git: Git, base: str, head: str) -> tuple[tuple[str, str], ...]
 
     Raises: `quota_exceeded` above `MESSAGES_BYTES`; `not_found`.
     """
-    options = ("--topo-order", "--reverse", "--encoding=UTF-8", "--no-commit-header", "--format=%H %B%x00")
-    found = _read_limited(git, options, head, f"^{base}")
+    return _split_messages(_read_limited(git, _MESSAGE_OPTIONS, head, f"^{base}"))
+
+
+def list_unpublished_messages(git: Git, head: str, published: Published) -> tuple[tuple[str, str], ...]:
+    """As `list_messages`, of all commits on `head` that are not `published`."""
+    return _split_messages(_read_limited(git, _MESSAGE_OPTIONS, head, "--not", *published))
+
+
+def _split_messages(found: str) -> tuple[tuple[str, str], ...]:
     rows = (row.removeprefix("\n").partition(" ") for row in found.split("\0"))  # git ends each format with a newline
     return tuple((oid, message) for oid, _, message in rows if oid)
 
@@ -96,26 +121,27 @@ def list_changed_paths(git: Git, base: str, head: str) -> frozenset[bytes]:
     return _list_paths(git, commits)
 
 
-def list_unpublished_paths(git: Git, head: str) -> frozenset[bytes]:
-    """Every path changed by a commit on `head` that no branch or tag of the remote had at the last fetch; of a merge
-    those that differ from all parents. A rename counts with both names.
+def list_unpublished_paths(git: Git, head: str, published: Published = PUBLISHED) -> frozenset[bytes]:
+    """Every path changed by a commit on `head` that is not `published`; of a merge those that differ from all parents.
+    A rename counts with both names.
     """
-    return _list_paths(git, git.run("rev-list", head, "--not", "--remotes", "--tags"))
+    return _list_paths(git, git.run("rev-list", head, "--not", *published))
 
 
-def is_published(git: Git, commit: str) -> bool:
+def list_unpublished(git: Git, head: str, published: Published = PUBLISHED) -> tuple[str, ...]:
+    """The ids of all commits on `head` that are not `published`, newest first."""
+    return tuple(git.run("rev-list", "--topo-order", head, "--not", *published).decode().split())
+
+
+def is_published(git: Git, commit: str, published: Published = PUBLISHED) -> bool:
     """Whether a branch or tag of the remote had a commit at the last fetch; no for one that is not here."""
-    found = git.attempt("rev-list", "--max-count=1", commit, "--not", "--remotes", "--tags")
+    found = git.attempt("rev-list", "--max-count=1", commit, "--not", *published)
     return found.code == 0 and not found.stdout.strip()
 
 
 def is_published_except(git: Git, commit: str, branches: str) -> bool:
-    """As `is_published`, without the remote's branches that fit a pattern, such as `space-agent/*`, and without a HEAD
-    on no branch: it may be at the commit of a task.
-    """
-    refs = (f"--exclude=origin/{branches}", "--exclude=origin/HEAD", "--remotes", "--tags")
-    found = git.attempt("rev-list", "--max-count=1", commit, "--not", *refs)
-    return found.code == 0 and not found.stdout.strip()
+    """As `is_published`, by the refs of `published_except`."""
+    return is_published(git, commit, published_except(branches))
 
 
 def _list_paths(git: Git, commits: bytes) -> frozenset[bytes]:

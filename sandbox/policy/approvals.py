@@ -22,13 +22,26 @@ ALWAYS_ASKED = frozenset({"space_repo_promote"})
 """Tools of which a person approves every call, whatever the policy and the command line say: a promoted program runs on
 the host."""
 
-ALWAYS_ASKED_WITH = {"space_repo_create_task": "profile", "space_repo_fork_task": "profile"}
-"""As `ALWAYS_ASKED`, for calls that give this argument: with another profile a task asks for other checks. A fork has
-no such argument: it is added to a call of which the new task inherits a profile (`CONTINUING`).
+ALWAYS_ASKED_WITH = {
+    "space_repo_create_task": "profile",
+    "space_repo_fork_task": "profile",
+    "space_repo_sync": "profile",
+    "space_repo_checkout": "profile",
+}
+"""As `ALWAYS_ASKED`, for calls that give this argument: with another profile a task asks for other checks. Only the
+first tool has such an argument: it is added to a call by which a task gets, or takes to another base, a profile that
+was chosen for a task (`CONTINUING`).
 """
 
-CONTINUING = {"space_repo_create_task": "from_snapshot", "space_repo_fork_task": "task_id"}
-"""Tools of which the new task gets the profile of the task that this argument names, or that has this snapshot."""
+CONTINUING = {
+    "space_repo_create_task": "from_snapshot",
+    "space_repo_fork_task": "task_id",
+    "space_repo_sync": "task_id",
+    "space_repo_checkout": "task_id",
+}
+"""Tools that give a task the profile of the task that this argument names, or that has this snapshot; or keep it on
+another base.
+"""
 
 TOOL_NAMES = (
     "space_agent_request_tool_approval",

@@ -1310,7 +1310,8 @@ class Workbench:
         with use.journaling.record_operation(self._services, task_id, "sync", arguments, names=names) as done:
             if fetch:
                 self._fetch_for(task_id, f"sandbox task sync {task_id}")
-            return done(use.sync.sync_task(self._services, task_id, onto, resolutions, expected_tree))
+            choice = self._compare_choice(expected_tree)
+            return done(use.sync.sync_task(self._services, task_id, onto, resolutions, expected_tree, choice))
 
     def checkout_task(
         self,
@@ -1332,7 +1333,18 @@ class Workbench:
         with use.journaling.record_operation(self._services, task_id, "checkout", {"ref": ref}, names=[ref]) as done:
             if fetch:
                 self._fetch_for(task_id, f"sandbox task checkout {task_id} {ref}")
-            return done(use.sync.checkout_task(self._services, task_id, ref, expected_tree, published=published))
+            choice = self._compare_choice(expected_tree)
+            moved = use.sync.checkout_task(self._services, task_id, ref, expected_tree, choice, published=published)
+            return done(moved)
+
+    def _compare_choice(self, approved: str | None) -> Callable[[Task, str], None]:
+        """Called before a task gets another base, with that commit. Raises: as `require_same_choice`."""
+
+        def compare(task: Task, commit: str) -> None:
+            if task.profile is not None:
+                use.chosen_profile.require_same_choice(self._services, approved, task, commit)
+
+        return compare
 
     def _fetch_for(self, task_id: str, command: str) -> None:
         repo_id = records.find_task(self._services.home, task_id).repo_id

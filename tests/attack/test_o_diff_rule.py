@@ -156,7 +156,7 @@ def test_o10_a_strangers_commits_below_the_base_are_seen(desk: Desk) -> None:
     assert [file.path for file in desk.workbench.diff(task.id).files] == ["f"], "control: as the task sees itself"
     assert not is_allowed(desk, task)
     question = desk.workbench.request_approval(desk.workbench.approval_call(PUSH, {"task_id": task.id})).question
-    assert f"RISK: {CI} in an earlier commit (ci)" in question
+    assert f"RISK: {CI} below the base (ci)" in question
 
 
 def test_o10_old_ci_of_an_old_commit_is_seen(desk: Desk) -> None:

@@ -20,7 +20,7 @@ from sandbox.forges.github import GitHub as GitHubForge
 from sandbox.forges.gitlab import GitLab as GitLabForge
 from sandbox.forges.rollup import verdict_of
 from sandbox.forges.table import FORGE_ROWS
-from sandbox.models import CiState, CiVerdict, PullState
+from sandbox.models import CiState, CiVerdict, PullRequest, PullState
 
 __all__ = ["elsewhere", "forge_packages", "github", "gitlab"]
 
@@ -101,6 +101,10 @@ def test_every_forge_has_a_row() -> None:
     assert set(FORGE_ROWS) == SIDES.keys(), "tests/contract/test_forges.py: a row in SIDES"
 
 
+def list_ready(forge: Forge, head: str) -> list[PullRequest]:
+    return [pull for pull in forge.list_open(head) if not pull.draft]
+
+
 @pytest.fixture(params=sorted(SIDES))
 def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Side:
     """Each forge, with no pauses between attempts."""
@@ -168,25 +172,25 @@ def test_ready_one_is_found_behind_a_newer_draft(side: Side) -> None:
     side.server.push(BRANCH)
     side.server.push("other")
     forge = side.forge()
-    assert forge.find_ready(BRANCH) is None
+    assert not list_ready(forge, BRANCH)
     opened = forge.open(DRAFT).pull
-    assert forge.find_ready(BRANCH) is None
+    assert not list_ready(forge, BRANCH)
     forge.make_ready(opened.number)
     draft = forge.open(Proposal(BRANCH, "other", "Change", "Why", draft=True)).pull
-    found, ready = forge.find(BRANCH), forge.find_ready(BRANCH)
+    found, (ready,) = forge.find(BRANCH), list_ready(forge, BRANCH)
     assert found is not None
-    assert ready is not None
+    assert {pull.number for pull in forge.list_open(BRANCH)} == {1, draft.number}
     assert (found.pull.number, ready.number, ready.url, ready.draft) == (draft.number, 1, opened.url, False)
-    assert forge.find_ready("other") is None
+    assert not list_ready(forge, "other")
 
 
 def test_closed_one_is_not_ready(side: Side) -> None:
     side.server.push(BRANCH)
     forge = side.forge()
     forge.make_ready(forge.open(DRAFT).pull.number)
-    assert forge.find_ready(BRANCH) is not None
+    assert list_ready(forge, BRANCH)
     side.close(merged=True)
-    assert forge.find_ready(BRANCH) is None
+    assert not list_ready(forge, BRANCH)
 
 
 def test_body_is_replaced_and_the_title_stays(side: Side) -> None:

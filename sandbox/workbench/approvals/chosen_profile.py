@@ -1,4 +1,6 @@
-"""What it means that an agent wants another profile for a new task: the lines of the question, and their digest."""
+"""What it means that an agent wants another profile for a new task, or takes a task with one to another base: the
+lines of the question, and their digest.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.cache_clones import resolve_commit
 from sandbox.git.process import Git
 from sandbox.git.refs import resolve_ref
-from sandbox.models import Check, Task
+from sandbox.models import Actor, Check, Task
 from sandbox.profiles import Profile
 from sandbox.store.records import find_task
 from sandbox.text import escape_invisible
@@ -24,11 +26,17 @@ from sandbox.workbench.tasks.approved_state import ASK_AGAIN, find_choice, join_
 from sandbox.workbench.tasks.snapshots import find_base_of_snapshot, find_task_of_snapshot
 
 CREATING, FORKING = "space_repo_create_task", "space_repo_fork_task"
+SYNCING, CHECKING_OUT = "space_repo_sync", "space_repo_checkout"
 BASE_ON_CLUSTER = "base_commit"
 """The argument that has the base of a new task that continues from one of a cluster, which is not in this home."""
 
-CHOOSING = frozenset({CREATING, FORKING})
-"""Tools that make a task, so that its profile can be another than the repository's."""
+MOVING = {SYNCING: "onto", CHECKING_OUT: "ref"}
+"""Tools that give a task another base, and the argument that names it. Its profile stays, and changes something else
+there if the base has other usual checks.
+"""
+
+CHOOSING = frozenset({CREATING, FORKING, *MOVING})
+"""Tools by which the profile of a task can be another than the repository's."""
 
 _SHOWN_FIELDS = ("image", "packages", "layers", "services", "artifacts", "pythons", "gos", "git_facts")
 _UNWRITTEN_FIELDS = (
@@ -39,7 +47,8 @@ _UNWRITTEN_FIELDS = (
 
 class ProfileChoice(NamedTuple):
     """A profile for a new task of a repository that begins at `ref`; None: at the default branch. One that continues
-    from a task, or from a snapshot of it or of any task, is based on what that is based on.
+    from a task, or from a snapshot of it or of any task, is based on what that is based on. `moved`: the task that
+    moves to `ref`; None: to its base branch.
     """
 
     repo_id: str
@@ -47,20 +56,44 @@ class ProfileChoice(NamedTuple):
     ref: str | None = None
     task_id: str | None = None
     snapshot: str | None = None
+    moved: str | None = None
 
 
 def find_inherited_profile(services: Services, tool: str, arguments: Mapping[str, Any]) -> str | None:
-    """The profile that was chosen for the task from which the new task of a call continues. None: it inherits none, or
-    the call gives one. Raises: `not_found`.
+    """The profile that was chosen for the task from which the new task of a call continues, or that a call moves to a
+    base where that profile changes something else. None: there is none, or the call gives one. Raises: `not_found`.
     """
     if arguments.get("profile") is not None:
         return None
+    if tool in MOVING and arguments.get("task_id") is not None:
+        return _find_moved_profile(services, tool, arguments)
     if tool == FORKING and arguments.get("task_id") is not None:
         return find_task(services.home, arguments["task_id"], allow_closed=True).profile
     snapshot, repo_id = arguments.get("from_snapshot"), arguments.get("repo_id")
     if tool == CREATING and snapshot is not None and repo_id is not None:
         return find_task_of_snapshot(services, repo_id, snapshot).profile
     return None
+
+
+def _find_moved_profile(services: Services, tool: str, arguments: Mapping[str, Any]) -> str | None:
+    """None also for a base that was not fetched yet: the call itself compares it (`require_same_choice`)."""
+    task = find_task(services.home, arguments["task_id"], allow_closed=True)
+    choice = read_choice(tool, {**arguments, "profile": task.profile}, task.repo_id)
+    if choice is None or task.profile is None:
+        return None
+    try:
+        _, *profiles = _load_profiles(services, choice)
+    except SandboxError as error:
+        if error.code in {ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT}:  # the call is refused for it
+            return None
+        raise
+    return None if _digest_profiles(*profiles) == _digest_at(services, task, task.base_commit) else task.profile
+
+
+def _digest_at(services: Services, task: Task, commit: str) -> str:
+    """Of the choice of a task's profile, if the task was based on a commit."""
+    _, git = services.repositories.open(task.repo_id)
+    return _digest_profiles(*_load_both(services, task.repo_id, git, commit, task.profile))
 
 
 def read_choice(tool: str, arguments: Mapping[str, Any], repo_id: str | None) -> ProfileChoice | None:
@@ -70,6 +103,8 @@ def read_choice(tool: str, arguments: Mapping[str, Any], repo_id: str | None) ->
     name = arguments["profile"]
     if (known := arguments.get(BASE_ON_CLUSTER)) is not None:
         return ProfileChoice(repo_id, name, known)
+    if tool in MOVING:
+        return ProfileChoice(repo_id, name, arguments.get(MOVING[tool]), moved=arguments.get("task_id"))
     if tool == FORKING:
         return ProfileChoice(repo_id, name, None, arguments.get("task_id"), arguments.get("snapshot"))
     ref = arguments.get("ref") or arguments.get("base_branch")
@@ -127,6 +162,25 @@ def require_approved_choice(services: Services, task: Task, approved: str) -> No
         )
 
 
+def require_same_choice(services: Services, approved: str | None, task: Task, commit: str) -> None:
+    """Refuse to take a task with a chosen profile to a commit where that changes other checks, unless a person approved
+    it: for agents only, as others choose profiles themselves. `approved`: the state that the call was approved with.
+
+    Raises: `conflict`.
+    """
+    if task.profile is None or services.surface.actor is not Actor.AGENT:
+        return
+    choice, there = find_approved_choice(approved), _digest_at(services, task, commit)
+    wanted = choice.partition(" ")[0] if choice else _digest_at(services, task, task.base_commit)
+    if wanted != there:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"At {commit[:12]} the profile {task.profile} changes other checks than those that were approved",
+            details=f"{task.id} was made with this profile at a base that has other checks without it.",
+            hint=ASK_AGAIN,
+        )
+
+
 def _digest_profiles(usual: Profile, chosen: Profile) -> str:
     lines = (*_describe_profiles("", usual, chosen), *_list_parts(usual), *_list_parts(chosen))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -145,9 +199,12 @@ def _load_profiles(services: Services, choice: ProfileChoice) -> tuple[str, Prof
         return f"commit {base[:12]}, its base", *_load_both(services, choice.repo_id, git, base, choice.name)
     default = resolve_commit(git, "HEAD", repository.default_branch)
     commit, where = default, f"commit {default[:12]} of the default branch"
-    if choice.ref is not None:
+    ref = choice.ref
+    if ref is None and choice.moved is not None:
+        ref = find_task(services.home, choice.moved, allow_closed=True).base_branch.removeprefix("refs/heads/")
+    if ref is not None:
         try:
-            commit = _find_fetched(git, choice.ref) or resolve_commit(git, choice.ref, repository.default_branch)
+            commit = _find_fetched(git, ref) or resolve_commit(git, ref, repository.default_branch)
             where = f"commit {commit[:12]}"
         except SandboxError as error:  # a new branch, or a pull request: the call fetches it
             if error.code is not ErrorCode.NOT_FOUND:

@@ -14,10 +14,10 @@ from typing import Any
 
 from sandbox.forges.body import list_prompt_lines
 from sandbox.forges.comparison_table import list_details
-from sandbox.git.log import list_messages
 from sandbox.models import Task, TreeComparison
 from sandbox.text import spell_out
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.delivery.sent_commits import list_sent_messages, name_sent_commits
 
 MOST_MESSAGE_LINES, MOST_MESSAGE_CHARS = 600, 64 * 1024
 """Of all commit messages in a question, which has other lines as well."""
@@ -58,9 +58,11 @@ def describe_comparison(found: TreeComparison | None) -> Iterator[str]:
 
 
 def describe_messages(services: Services, task: Task, room: int) -> Iterator[str]:
-    """The messages of all commits: whole, as long as they have at most `room` lines; else each has an equal share."""
+    """The messages of all commits that are sent: whole, as long as they have at most `room` lines; else each has an
+    equal share.
+    """
     git = services.repositories.open(task.repo_id)[1]
-    found = list_messages(git, task.base_commit, task.head_commit)
+    found = list_sent_messages(git, task)
     messages = [(oid, message.rstrip("\n")) for oid, message in found]
     yield f"publishes: {len(messages)} commit message(s)"
     room = max(0, min(room, MOST_MESSAGE_LINES))
@@ -75,7 +77,7 @@ def describe_messages(services: Services, task: Task, room: int) -> Iterator[str
         more_lines, more_chars = map(sum, zip(*hidden, strict=True))
         yield f"NOT SHOWN, and published too: {_count(more_lines, more_chars)} of {sum(map(any, hidden))} message(s)"
         clone = services.home.clone(task.repo_id)
-        command = ["git", f"--git-dir={clone}", "log", "--reverse", f"{task.base_commit}..{task.head_commit}"]
+        command = ["git", f"--git-dir={clone}", "log", "--reverse", *name_sent_commits(git, task)]
         yield f"  to read all: {spell_out(shlex.join(command))}"
     for (oid, _), part, rest in zip(messages, parts, hidden, strict=True):
         note = f"{oid}, {_count(*rest)} of it NOT SHOWN" if any(rest) else oid[:12]

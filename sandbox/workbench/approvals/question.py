@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sandbox.approvals import OF_CLUSTER, AgentCall
@@ -34,7 +35,7 @@ from sandbox.workbench.controller.registered_repositories import RegisteredRepos
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.delivery import promote, pull_requests, push
 from sandbox.workbench.delivery.diff_rule import find_reasons_to_ask
-from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
+from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths, find_paths_below_base
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.commit_facts import TreeSource
 from sandbox.workbench.repositories.profile_checks import load_task_profile
@@ -44,6 +45,7 @@ from sandbox.workbench.tasks.approved_state import (
     add_choice,
     describe_record,
     describe_repository,
+    digest_siblings,
     find_choice,
     join_state,
 )
@@ -60,7 +62,7 @@ _ARGUMENT_LINES = 400
 PUSHING, OPENING, CLEANING = "space_repo_push", "space_repo_open_pr", "space_repo_clean"
 CREATING, FORKING = chosen_profile.CREATING, chosen_profile.FORKING
 PREPARING, PROMOTING, CLOSING = "space_repo_prepare", "space_repo_promote", "space_repo_close_task"
-COMMITTING = "space_repo_commit"
+COMMITTING, EXPLORING = "space_repo_commit", "space_repo_explore"
 SENDING = frozenset({PUSHING, OPENING})
 """Tools that send the last commit to the remote."""
 
@@ -125,11 +127,13 @@ def _look_at_task(services: Services, tool: str, arguments: Mapping[str, Any], t
     if tool == PREPARING:
         state = join_state(task.head_commit, describe_record(services.home, task))
         return Target(state, lambda: [*about, *_package_lines(services, *_find_packages_of(services, task))])
-    return _look_at_files(services, tool, task, about, chosen)
+    siblings = arguments.get("task_ids") if tool == EXPLORING else None
+    look = partial(_look_at_siblings, task_ids=siblings) if siblings else partial(_look_at_files, tool, chosen=chosen)
+    return look(services, task, about)
 
 
 def _look_at_files(
-    services: Services, tool: str, task: Task, about: Sequence[str], chosen: chosen_profile.ShownChoice
+    tool: str, services: Services, task: Task, about: Sequence[str], chosen: chosen_profile.ShownChoice
 ) -> Target:
     if tool == CLOSING and lifecycle.is_deleted(services, task):
         return Target("", lambda: [*about, _DELETED])
@@ -137,6 +141,21 @@ def _look_at_files(
         shown = status.build_status(opened)
         state = lifecycle.find_working_state(services, opened, chosen.state)
     return Target(state, lambda: [*about, *_changed_lines(services, task, shown.changes), *chosen.lines], shown)
+
+
+def _look_at_siblings(services: Services, task: Task, about: Sequence[str], task_ids: Sequence[str]) -> Target:
+    """The task, and others that an exploration compares with it: their files run, and may be taken into the task."""
+    trees, lines = dict[str, str](), list[str]()
+    for task_id in task_ids:
+        other = find_task(services.home, task_id)
+        with compare_task(services, other) as opened:
+            trees[other.id] = lifecycle.find_opened_tree(opened)
+            lines.append(f"compares {other.id}: tree {trees[other.id][:12]}, commit {other.head_commit[:12]}")
+            lines += _changed_lines(services, other, status.build_status(opened).changes)
+    with compare_task(services, task) as opened:
+        shown = status.build_status(opened)
+        state = lifecycle.find_working_state(services, opened, siblings=digest_siblings(trees))
+    return Target(state, lambda: [*about, *_changed_lines(services, task, shown.changes), *lines], shown)
 
 
 def _look_without_task(services: Services, tool: str, arguments: Mapping[str, Any]) -> Target:
@@ -264,6 +283,7 @@ def _sending_lines(tool: str, tree_gate: gate.TreeGate) -> Iterator[str]:
     files = (
         *_file_lines("sends", sent),
         *_risk_lines(services.policies, task, sent),
+        *_lines_below_base(services, task),
         *_intermediate_lines(services.repositories, services.policies, task, sent),
     )
     yield from published
@@ -331,13 +351,26 @@ def _intermediate_lines(
 ) -> list[str]:
     """Files of earlier commits: once sent, they can be read in the history."""
     paths = find_intermediate_paths(repositories, task, sent)
+    return _path_lines(policies, task, paths, ("in earlier commits only", "in an earlier commit"))
+
+
+def _lines_below_base(services: Services, task: Task) -> list[str]:
+    """Files of commits that are not the task's, and are sent with its base."""
+    paths = find_paths_below_base(services.repositories, task)
+    title = f"sent with the base {task.base_commit[:12]}, which the remote has on no branch but those of tasks"
+    return _path_lines(services.policies, task, paths, (title, "below the base"))
+
+
+def _path_lines(policies: Policies, task: Task, paths: Sequence[str], words: tuple[str, str]) -> list[str]:
+    """`words`: of all the paths, and of one of them."""
     if not paths:
         return []
+    title, where = words
     risks = [
-        f"RISK: {_spell_out_path(path)} in an earlier commit ({', '.join(f)})"
-        for path, f in find_risky_paths(policies, task, paths)
+        f"RISK: {_spell_out_path(path)} {where} ({', '.join(flags)})"
+        for path, flags in find_risky_paths(policies, task, paths)
     ]
-    return [f"in earlier commits only: {len(paths)} file(s)", *(f"  {_spell_out_path(path)}" for path in paths), *risks]
+    return [f"{title}: {len(paths)} file(s)", *(f"  {_spell_out_path(path)}" for path in paths), *risks]
 
 
 def _both_names(file: Change | DiffFile) -> str:

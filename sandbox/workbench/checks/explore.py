@@ -42,7 +42,13 @@ from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.commit_facts import TreeSource
 from sandbox.workbench.repositories.profile_checks import load_task_profile
 from sandbox.workbench.repositories.seen_facts import advise_owner
-from sandbox.workbench.tasks.approved_state import describe_record, require_approved_state
+from sandbox.workbench.tasks.approved_state import (
+    SIBLINGS,
+    Facts,
+    describe_record,
+    digest_siblings,
+    require_approved_state,
+)
 from sandbox.workbench.tasks.lifecycle import find_working_tree
 from sandbox.workbench.tasks.patched_trees import PatchOfTree, patch_tree
 from sandbox.workbench.tasks.snapshots import keep_tree, restore_state, take_snapshot
@@ -113,15 +119,20 @@ def explore(
     `problem`; if that is each of them, the error of the first.
     """
     question = _ask(services, task_id)
-    require_approved_state(
-        "tree", question.base.tree, expected_tree, lambda _: describe_record(services.home, question.task)
-    )
     tasks = [_require_sibling(question, name) for name in request.task_ids]
     makers: list[tuple[str, Callable[[], Snapshot]]] = [
         *((name, partial(_keep_patched, question, name, text, request)) for name, text in request.patches.items()),
         *((task.id, partial(_keep_other, question, task)) for task in tasks),
     ]
+
+    def find_facts(asked: Facts, kept: Sequence[ExploredWay] = ()) -> Facts:
+        trees = {way.name: way.tree or "" for way in kept if way.name in request.task_ids}
+        siblings = {SIBLINGS: digest_siblings(trees) if kept else asked[SIBLINGS]} if SIBLINGS in asked else {}
+        return describe_record(services.home, question.task, **siblings)
+
+    require_approved_state("tree", question.base.tree, expected_tree, find_facts)  # before other tasks are read
     kept = _keep_all(makers)
+    require_approved_state("tree", question.base.tree, expected_tree, partial(find_facts, kept=kept))
     base_outcomes, found = _verify_all(question, kept, request.options.jobs, watch)
     ways = rank_ways([_describe(question, way, base_outcomes, runs) for way, runs in zip(kept, found, strict=True)])
     result = Exploration(

@@ -21,7 +21,7 @@ from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.profile_images import describe_image_choice
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths
+from sandbox.workbench.delivery.intermediate_files import find_intermediate_paths, find_paths_below_base
 from sandbox.workbench.delivery.risks import find_risky_files, find_risky_paths
 from sandbox.workbench.repositories.commit_facts import load_facts
 from sandbox.workbench.repositories.commit_settings import complete_settings
@@ -130,11 +130,15 @@ def _reproduce_command(
 def _find_risks(
     repositories: RegisteredRepositories, policies: Policies, task: Task, files: Sequence[DiffFile]
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Risky files of the whole change, and risky files that one commit added and a later commit removed."""
+    """Risky files of the whole change, those that one commit added and a later commit removed, and those that come with
+    a base that the remote does not have.
+    """
+    below = find_risky_paths(policies, task, find_paths_below_base(repositories, task))
     earlier = find_risky_paths(policies, task, find_intermediate_paths(repositories, task, files))
     return (
         *find_risky_files(policies, task, files),
         *((path, (*flags, "in an earlier commit")) for path, flags in earlier),
+        *((path, (*flags, "below the base")) for path, flags in below),
     )
 
 

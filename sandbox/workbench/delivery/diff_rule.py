@@ -2,7 +2,8 @@
 
 Every fact is computed here from objects of the cache clone, never from what an agent or a guest says. What counts:
 
-- each commit that no branch or tag of the remote has, since the task's base may be the head of a stranger's request;
+- each commit that no branch or tag of the remote has, branches of tasks aside, since the task's base may be the head of
+  a stranger's request or of another task;
 - the difference from the task's base, since a merge can bring files of an old commit back;
 - CI files that are not those of the branch that the task is for, since a task may begin at an old commit.
 
@@ -29,6 +30,7 @@ from sandbox.policy.writes import find_flags
 from sandbox.text import escape_path
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.services import Services
+from sandbox.workbench.delivery.sent_commits import find_published
 
 MOST_LINKS = 2_000
 """Of a tree, to follow its links; with more a person is asked."""
@@ -48,7 +50,8 @@ def find_reasons_to_ask(services: Services, task: Task, rule: DiffRule) -> tuple
     repository, git = services.repositories.open(task.repo_id)
     reasons = [] if not rule.verified else list(_find_unverified(services, task))
     entries = objects.list_tree(git, objects.tree_of(git, task.head_commit), sizes=False)
-    paths = list_unpublished_paths(git, task.head_commit) | _list_changed(git, task.base_commit, task.head_commit)
+    unpublished = list_unpublished_paths(git, task.head_commit, find_published(git, task))
+    paths = unpublished | _list_changed(git, task.base_commit, task.head_commit)
     links = {e.path: e for e in entries if e.mode in {SYMLINK, GITLINK}}
     reasons += [f"{_show(path)} is a link or a submodule" for path in sorted(paths & links.keys())]
     if len(links) > MOST_LINKS:

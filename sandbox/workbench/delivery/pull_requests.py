@@ -179,24 +179,26 @@ class _PullRequestOpener:
         )
 
     def _require_same_base(self, pull: PullRequest) -> None:
-        """The request to make it ready was made for the task's base, not for another one."""
+        """The request to update it, or to make it ready, was made for the task's base, not for another one. The push
+        has looked, but people may have changed the base since.
+        """
         if pull.base != self.proposal.base:
             raise SandboxError(
                 ErrorCode.CONFLICT,
                 f"The pull request's base is {one_line(pull.base)[:200]}, but the task's base is {self.proposal.base}",
                 details=pull.url,
-                hint="The pull request is still a draft: change its base on the forge, or make it ready there.",
+                hint="The branch was pushed, and the pull request is unchanged: change its base there, then repeat.",
             )
 
     def _update_existing(self, found: PullWithText) -> PullRequest:
         """Update only our own part of the body, since people may have edited the rest."""
+        self._require_same_base(found.pull)
         number = found.pull.number
         text = body.replace_generated(found.body, self.proposal.body)
         if text is not None and text != found.body:
             secret_scan.require_no_secret(self.services.credentials, text, others=[self.credential])
             self.forge.replace_body(number, text)
         if found.pull.draft and not self.proposal.draft:
-            self._require_same_base(found.pull)
             self.forge.make_ready(number)
             return found.pull.model_copy(update={"draft": False})
         return found.pull

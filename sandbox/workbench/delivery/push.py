@@ -14,7 +14,6 @@ from sandbox.forges.forge import Forge
 from sandbox.gate import DeliveryStep
 from sandbox.git import objects
 from sandbox.git.local.remote_hooks import find_skipped_hooks
-from sandbox.git.log import read_messages
 from sandbox.git.process import Git
 from sandbox.git.push.reasons import PushRejected
 from sandbox.git.push.send import push as push_commit
@@ -27,9 +26,11 @@ from sandbox.store.records import find_repository, save_task
 from sandbox.workbench.checks.gate import TreeGate
 from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.controller.services import Services
-from sandbox.workbench.delivery.ready_requests import require_open_if_ready, require_same_base
+from sandbox.workbench.delivery.ready_requests import require_fitting_requests
 from sandbox.workbench.delivery.secret_scan import require_no_secret
+from sandbox.workbench.delivery.sent_commits import find_below_base, read_sent_messages, require_no_snapshot
 from sandbox.workbench.tasks.approved_state import (
+    BELOW_BASE,
     COMPARISON,
     PROMPT,
     Facts,
@@ -84,9 +85,7 @@ def push_with_page(
         # Without `before` the push succeeds only if it makes the branch, which then has no pull request yet. A push of
         # the commit that is there changes none, but a connected caller goes on to change the pull request itself.
         if before is not None and (before != task.head_commit or forge is not None):
-            require_open_if_ready(tree_gate, remote, forge)
-        if before is not None:
-            require_same_base(services.remotes, remote, task, forge)
+            require_fitting_requests(tree_gate, remote, forge)
         page = _send_with_credentials(services.remotes, remote, git, task, before)
         _save_pushed(services.home, task)
         forced = _is_forced(git, before, task.head_commit)
@@ -99,12 +98,13 @@ _VERIFIED = "verified"
 
 def find_send_state(tree_gate: TreeGate, *, opens: bool = False) -> str:
     """What a person approves about a push or pull request: the commit, where it goes, what its files are compared with,
-    whether it is verified, and a digest of the task's prompt, which a pull request publishes. `opens`: it is about a
-    pull request; then also a digest of the comparison with the base, which it publishes.
+    which commits are sent with its base, whether it is verified, and a digest of the task's prompt, which a pull
+    request publishes. `opens`: it is about a pull request; then also a digest of the comparison with the base, which it
+    publishes.
 
     Raises: `not_found`; as `TreeGate.try_verdicts`.
     """
-    asked: Facts = {_VERIFIED: None, PROMPT: None, **({COMPARISON: None} if opens else {})}
+    asked: Facts = {_VERIFIED: None, PROMPT: None, BELOW_BASE: None, **({COMPARISON: None} if opens else {})}
     return join_state(tree_gate.task.head_commit, _find_facts(tree_gate, asked))
 
 
@@ -124,6 +124,9 @@ def _find_facts(tree_gate: TreeGate, asked: Facts) -> Facts:
         more[_VERIFIED] = tree_gate.try_verdicts().verified is True
     if PROMPT in asked:
         more[PROMPT] = _digest(tree_gate.task.prompt)
+    if BELOW_BASE in asked:
+        _, git = tree_gate.services.repositories.open(tree_gate.task.repo_id)
+        more[BELOW_BASE] = find_below_base(git, tree_gate.task)
     if COMPARISON in asked:
         compared = tree_gate.try_comparison()
         more[COMPARISON] = None if compared is None else _digest(describe_comparison(compared))
@@ -136,7 +139,7 @@ def _digest(text: str) -> str:
 
 def _require_no_secret(services: Services, git: Git, task: Task) -> None:
     """Raises: `policy_violation`, `quota_exceeded`, `auth_failed`, as the search for secrets."""
-    messages = read_messages(git, task.base_commit, task.head_commit)
+    messages = read_sent_messages(git, task)
     require_no_secret(services.credentials, task.branch, messages, what="The branch's name or a commit message")
 
 
@@ -190,16 +193,17 @@ def _save_pushed(home: Home, task: Task) -> None:
 
 
 def require_sendable(services: Services, task_id: str, task: Task) -> Remote:
-    """Refuse a push that cannot succeed, from records alone. Returns the remote. Whether a text has a secret is not
-    looked at: an agent that needs no approval for the question could try texts.
+    """Refuse a push that cannot succeed, from records and the ids of commits alone. Returns the remote. Whether a text
+    has a secret is not looked at: an agent that needs no approval for the question could try texts.
 
-    Raises: `not_found`; `invalid_input` for a remote that this surface may not use; `policy_violation` for the branch;
-    `nothing_to_commit`.
+    Raises: `not_found`; `invalid_input` for a remote that this surface may not use; `policy_violation` for the branch,
+    or a snapshot in the task's history; `nothing_to_commit`.
     """
     repository = find_repository(services.home, task.repo_id)
     remote = services.remotes.parse(repository.remote_url)
     require_own_branch(task_id, task, repository)
     require_commit(task)
+    require_no_snapshot(services.repositories.open(task.repo_id)[1], task)
     return remote
 
 

@@ -1,5 +1,6 @@
 """What a push needs to a branch that may have a pull request: one that is ready shows each push to its reviewers, and
-one with another base than the task's would show them commits that are not the task's.
+one with another base than the task's would show them commits that are not the task's, of which the gate has judged
+the checks of another branch.
 
 The task's record does not count: another person may have opened the pull request, or made it ready. So the forge is
 asked. No answer closes the gate, because anyone who can break the connection could otherwise open it.
@@ -7,64 +8,82 @@ asked. No answer closes the gate, because anyone who can break the connection co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges.forge import Forge
-from sandbox.gate import DeliveryStep
-from sandbox.models import PullRequest, PullState, Task
+from sandbox.gate import DeliveryStep, needs_verification
+from sandbox.models import PullRequest, Task
 from sandbox.remotes import Remote, explain_unknown_host
+from sandbox.store.records import find_repository
 from sandbox.text import one_line
 from sandbox.workbench.checks.gate import TreeGate
-from sandbox.workbench.controller.remote_access import RemoteConnector
 from sandbox.workbench.delivery.forge import connect_forge, find_project, has_forge
 
 NO_ANSWER = "no_answer"
 """The `reason` of `gate_closed` when the forge could not be asked."""
 
 
-def require_open_if_ready(tree_gate: TreeGate, remote: Remote, forge: Forge | None = None) -> None:
-    """Require the gate for ready pull requests if the branch has one, no matter who opened it.
+def require_fitting_requests(tree_gate: TreeGate, remote: Remote, forge: Forge | None = None) -> None:
+    """Require of all open pull requests of the branch, no matter who opened them: the gate for ready ones, and that
+    they go into the branch that the task is based on: the gate asks for its checks.
 
-    The forge is asked only when the tree is not verified and the gate needs that. A server that is not known as one may
-    have pull requests all the same: it gives no answer, unless `remotes.plain_hosts` names it. `forge`: the remote's,
-    if the caller is connected to it; its errors are then raised as they are, because the caller needs its answers
-    anyway. Raises: `gate_closed`, also without an answer (`NO_ANSWER`); `engine_unavailable`, `image_missing` if the
-    branch has a ready pull request and the tree's verdicts are unknown.
+    The forge is asked where the tree is not verified and the gate needs that, and about the base (`_list_open`). A
+    server that is not known as one may have pull requests all the same: it gives no answer, unless
+    `remotes.plain_hosts` names it. `forge`: the remote's, if the caller is connected to it; its errors are then raised
+    as they are, because the caller needs its answers anyway. Raises: `gate_closed`, also without an answer
+    (`NO_ANSWER`); `engine_unavailable`, `image_missing` if the branch has a ready pull request and the tree's verdicts
+    are unknown; `conflict` for another base; as a forge.
     """
-    if not _may_have_requests(tree_gate, remote):
+    closed = _find_closed(tree_gate) if _may_have_requests(tree_gate, remote) else None
+    if not has_forge(remote):
+        if closed is not None:
+            raise _explain_unknown_host(tree_gate, remote, closed) from closed
         return
+    if forge is not None:
+        _require_fitting(tree_gate, forge.list_open(tree_gate.task.branch), closed)
+    elif closed is not None or _may_have_other_base(tree_gate):
+        _require_fitting(tree_gate, _list_open(tree_gate, remote, closed), closed)
+
+
+def _find_closed(tree_gate: TreeGate) -> SandboxError | None:
+    """Why no ready pull request may get the tree; None if one may."""
     try:
         tree_gate.require_open(DeliveryStep.READY_PR)
     except SandboxError as closed:
-        if not has_forge(remote):
-            raise _explain_unknown_host(tree_gate, remote, closed) from closed
-        ready = _find_ready(tree_gate, remote, closed) if forge is None else forge.find_ready(tree_gate.task.branch)
-        if ready is not None:
-            raise closed.with_hint(f"{closed.hint}\nA push would change {ready.url}, which is ready.") from closed
+        return closed
+    return None
 
 
-def require_same_base(remotes: RemoteConnector, remote: Remote, task: Task, forge: Forge | None = None) -> None:
-    """Refuse to add to a pull request with another base than the task has now, as after `task sync --onto`.
+def _may_have_other_base(tree_gate: TreeGate) -> bool:
+    """Whether the forge said another base than the task's last, or it matters to the gate, which judges that one."""
+    task = tree_gate.task
+    needed = needs_verification(DeliveryStep.READY_PR, tree_gate.services.settings.gate.require)
+    return needed or task.pr_base not in {None, _base_of(task)}
 
-    The forge is asked only when it said another base last. `forge`: as in `require_open_if_ready`. Raises: `conflict`;
-    as a forge.
+
+def _base_of(task: Task) -> str:
+    return task.base_branch.removeprefix("refs/heads/")
+
+
+def _require_fitting(tree_gate: TreeGate, pulls: Sequence[PullRequest], closed: SandboxError | None) -> None:
+    """`closed`: why the tree does not count as verified; None: it does, or need not. A draft of another person into
+    another branch is theirs to make ready.
     """
-    base = task.base_branch.removeprefix("refs/heads/")
-    if task.pr_base in {None, base} or not has_forge(remote):
-        return
-    if forge is None:
-        with connect_forge(remote, find_project(remotes, remote)) as connected:
-            found = connected.find(task.branch)
-    else:
-        found = forge.find(task.branch)
-    if found is None or found.pull.state is not PullState.OPEN or found.pull.base == base:
-        return
-    raise SandboxError(
-        ErrorCode.CONFLICT,
-        f"The pull request goes into {one_line(found.pull.base)[:200]}, but {task.id} is based on {base}",
-        details=found.pull.url,
-        hint=f"No data was sent. Change the base to {base} on the forge, then repeat; or "
-        f"`sandbox task sync {task.id} --onto BRANCH` with the pull request's base.",
-    )
+    task, base = tree_gate.task, _base_of(tree_gate.task)
+    ready = next((pull for pull in pulls if not pull.draft), None)
+    if closed is not None and ready is not None:
+        raise closed.with_hint(f"{closed.hint}\nA push would change {ready.url}, which is ready.") from closed
+    shown = (pull for pull in pulls if not pull.draft or pull.url == task.pr_url)
+    other = next((pull for pull in shown if pull.base != base), None)
+    if other is not None:
+        raise SandboxError(
+            ErrorCode.CONFLICT,
+            f"The pull request goes into {one_line(other.base)[:200]}, but {task.id} is based on {base}",
+            details=other.url,
+            hint=f"No data was sent. Change the base to {base} on the forge, then repeat; or "
+            f"`sandbox task sync {task.id} --onto BRANCH` with the pull request's base.",
+        )
 
 
 def _may_have_requests(tree_gate: TreeGate, remote: Remote) -> bool:
@@ -86,17 +105,35 @@ def _explain_unknown_host(tree_gate: TreeGate, remote: Remote, closed: SandboxEr
     )
 
 
-def _find_ready(tree_gate: TreeGate, remote: Remote, closed: SandboxError) -> PullRequest | None:
-    """Raises: `gate_closed` without an answer."""
+def _list_open(tree_gate: TreeGate, remote: Remote, closed: SandboxError | None) -> Sequence[PullRequest]:
+    """Ask the forge. Without an answer a verified tree may go to a task's base that is the default branch: other people
+    open a pull request into another one on purpose only. Raises: `gate_closed` without an answer; as a forge if it said
+    another base last.
+    """
+    services, task = tree_gate.services, tree_gate.task
     try:
-        return _ask_forge(tree_gate.services.remotes, remote, tree_gate.task.branch)
+        with connect_forge(remote, find_project(services.remotes, remote)) as forge:
+            return forge.list_open(task.branch)
     except SandboxError as error:
-        raise _explain_no_answer(tree_gate, remote, closed, error) from error
+        if closed is not None:
+            raise _explain_no_answer(tree_gate, remote, closed, error) from error
+        if task.pr_base not in {None, _base_of(task)}:
+            raise
+        if _base_of(task) == find_repository(services.home, task.repo_id).default_branch:
+            return ()
+        raise _explain_unknown_base(tree_gate.task, remote, error) from error
 
 
-def _ask_forge(remotes: RemoteConnector, remote: Remote, branch: str) -> PullRequest | None:
-    with connect_forge(remote, find_project(remotes, remote)) as forge:
-        return forge.find_ready(branch)
+def _explain_unknown_base(task: Task, remote: Remote, error: SandboxError) -> SandboxError:
+    """`error`: why there is no answer."""
+    return SandboxError(
+        ErrorCode.GATE_CLOSED,
+        f"The gate is closed: {remote.hostname} did not say whether {task.branch} has a pull request into another "
+        f"branch than {_base_of(task)}; the tree has passed the checks of that one",
+        details=f"{error.code.value}: {error.brief}\n{error.details}".rstrip(),
+        hint=error.hint or "Check the connection, then push again.",
+        reason=NO_ANSWER,
+    )
 
 
 def _explain_no_answer(tree_gate: TreeGate, remote: Remote, closed: SandboxError, error: SandboxError) -> SandboxError:

@@ -9,6 +9,7 @@ gives it, is compared alone. An operation on files that no commit has puts a dig
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import TypeGuard
@@ -24,10 +25,12 @@ ASK_AGAIN = "Make the call again: a person is then asked about the state of now.
 PROFILE_CHOICE = "profile_choice"
 """The fact that has the state of a choice of a profile, which is one of profiles and not of the task."""
 
-PROMPT, COMPARISON = "prompt", "comparison"
+PROMPT, COMPARISON, BELOW_BASE, SIBLINGS = "prompt", "comparison", "below_base", "siblings"
 _DIGESTS = {
     PROMPT: "the text of the task's prompt",
     COMPARISON: "the comparison with the base that the pull request publishes",
+    BELOW_BASE: "the commits that are sent with the base",
+    SIBLINGS: "the files of the other tasks",
     PROFILE_CHOICE: "what the chosen profile changes",
 }
 """Facts that have a digest, and what it is of: a person cannot read it."""
@@ -66,6 +69,11 @@ def describe_owner(home: Home, owner_id: str) -> Facts:
 def describe_repository(repository: Repository) -> Facts:
     """What questions show of a repository's record. Pure."""
     return {"remote": repository.remote_url, "branch": repository.default_branch}
+
+
+def digest_siblings(trees: Mapping[str, str]) -> str:
+    """What a person approves of other tasks that a call reads. `trees`: of their working states, by task. Pure."""
+    return hashlib.sha256(json.dumps(dict(trees), sort_keys=True).encode()).hexdigest()
 
 
 def join_state(target: str, facts: Facts, content: str = "") -> str:

@@ -16,11 +16,10 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.tree import WorktreeFiles, sha256_of_chunks
 from sandbox.git import objects
 from sandbox.git.blobs import stream_blob
-from sandbox.git.process import Git
 from sandbox.lazy_module import LazyModule
 from sandbox.memory import LOCAL_WAIT_S, PROCESS_BUDGET
 from sandbox.models import ChangeKind, PatchedFile, PatchResult, Task
-from sandbox.policy.paths import RepoPath, is_dotgit, parent_folders, parse_repo_path, path_bytes
+from sandbox.policy.paths import RepoPath, is_dotgit, parent_folders, parse_repo_path, path_bytes, refused_path_error
 from sandbox.policy.writes import parse_writable_path
 from sandbox.store import journal
 from sandbox.store.home import Home
@@ -39,10 +38,12 @@ from sandbox.workbench.tasks.worktrees import (
     locate_worktree,
     require_writable_disk,
 )
+from sandbox.workspaces.changes import is_inside
 
 if TYPE_CHECKING:
     from sandbox.workbench.repositories import known_rules
     from sandbox.workbench.tasks import tree_tasks
+    from sandbox.workspaces.layout import BaseTree
 else:  # loaded at first use (docs/adr/0080)
     known_rules = LazyModule("sandbox.workbench.repositories.known_rules")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
@@ -123,7 +124,9 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
             lambda path: explain_absence(services.home, services.repositories, task, path),
         )
         outcome = decide(gate)
-        ignored, note = _list_left_out(services, task, files, outcome)
+        base = _load_base(services, task)
+        below = _require_no_submodule(base, outcome)
+        ignored, note = _list_left_out(services, task, files, outcome, (base, below))
         demand = demand_of_contents(len(edit.after.content) for edit in outcome.edits if edit.after.content)
         require_writable_disk(services.home, task)
         with services.disk.admit(Writer.EDIT, demand):
@@ -132,13 +135,52 @@ def _edit(services: Services, task_id: str, decide: Callable[[HashGate], EditOut
 
 
 _IGNORED_NOTE = "git ignores these files here: they are in the task's files, and in no status, diff or commit of it"
+_SUBMODULE_NOTE = "these files are in a submodule: a status rejects them, and no diff or commit has them"
 _NESTED_NOTE = "a nested `.git` is beside or above these files: a status rejects them, and no diff or commit has them"
 
 
+def _load_base(services: Services, task: Task) -> BaseTree | None:
+    """None if there are no rules: an edit needs none, and a status says why."""
+    _, git = services.repositories.open(task.repo_id)
+    try:
+        return known_rules.load_task_base(services.home, services.policies, task, git)
+    except SandboxError:
+        return None
+
+
+def _require_no_submodule(base: BaseTree | None, outcome: EditOutcome) -> frozenset[RepoPath]:
+    """Refuse to replace a submodule, and to write into one that is not laid out, as a task without a worktree
+    does: no commit would have that, and with the task it would be lost. Returns the paths in those that are laid out.
+
+    Raises: `unsafe_path`; `invalid_input`.
+    """
+    links = base.facts.gitlink_paths() if base is not None else frozenset()
+    below = set[RepoPath]()
+    for path in (edit.path for edit in outcome.edits if links):
+        if path_bytes(path) in links:
+            raise refused_path_error(path, "regular", "it is a submodule")
+        if not is_inside(path_bytes(path), links):
+            continue
+        if base is not None and not base.has_submodules:
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                f"'{path[:200]}' is in a submodule, which is not laid out in this task",
+                hint="No commit would have the file. Use a path outside of submodules.",
+            )
+        below.add(path)
+    return frozenset(below)
+
+
 def _list_left_out(
-    services: Services, task: Task, files: EditableFiles, outcome: EditOutcome
+    services: Services,
+    task: Task,
+    files: EditableFiles,
+    outcome: EditOutcome,
+    known: tuple[BaseTree | None, frozenset[RepoPath]],
 ) -> tuple[tuple[str, ...], str]:
-    """The files with new content that a commit leaves out, and why. It has all that the last commit has."""
+    """The files with new content that a commit leaves out, and why. It has all that the last commit has. `known`: the
+    task's base, and the paths in submodules.
+    """
     written = [edit.path for edit in outcome.edits if edit.after.content is not None]
     if not written:
         return (), ""
@@ -146,20 +188,14 @@ def _list_left_out(
     folders = parent_folders(map(path_bytes, written)) if isinstance(files, WorktreeFiles) else ()
     of_others = {folder for folder in folders if isinstance(files, WorktreeFiles) and _has_dotgit(files, folder)}
     nested = [p for p in written if of_others.intersection(parent_folders([path_bytes(p)]))] if of_others else []
-    ignored = _list_ignored(services, task, git, written)
+    base, below = known
+    ignored = [] if base is None else [path for path in written if base.rules.is_ignored(path, directory=False)]
     tree = objects.tree_of(git, task.head_commit) if nested or ignored else ""
     new = {path for path in {*nested, *ignored} if objects.find_blob(git, tree, path_bytes(path)) is None}
-    reasons = ((ignored, _IGNORED_NOTE), (nested, _NESTED_NOTE))
+    new |= below.intersection(written)
+    reasons = ((ignored, _IGNORED_NOTE), (nested, _NESTED_NOTE), (below, _SUBMODULE_NOTE))
     note = "; ".join(reason for paths, reason in reasons if new.intersection(paths))
     return tuple(path for path in written if path in new), note
-
-
-def _list_ignored(services: Services, task: Task, git: Git, paths: Sequence[RepoPath]) -> list[RepoPath]:
-    try:
-        rules = known_rules.load_task_base(services.home, services.policies, task, git).rules
-        return [path for path in paths if rules.is_ignored(path, directory=False)]
-    except SandboxError:  # the edit needs no rules: a status says why there are none
-        return []
 
 
 def _has_dotgit(files: WorktreeFiles, folder: bytes) -> bool:

@@ -27,6 +27,7 @@ from sandbox.workbench.controller.guest_accounts import Owner, release_user
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.tasks.approved_state import (
     PROFILE_CHOICE,
+    SIBLINGS,
     Facts,
     describe_record,
     join_state,
@@ -64,12 +65,20 @@ if TYPE_CHECKING:
     from sandbox.git import log as git_log
     from sandbox.workbench.repositories import clone, commit_facts, known_rules, repository_settings
     from sandbox.workbench.repositories import lfs as lfs_files
-    from sandbox.workbench.tasks import busy_task, killed_starts, pending_moves, spare_tasks, tree_tasks
+    from sandbox.workbench.tasks import (
+        busy_task,
+        killed_starts,
+        pending_moves,
+        snapshot_commits,
+        spare_tasks,
+        tree_tasks,
+    )
 else:  # loaded at first use (docs/adr/0080)
     lfs_files = LazyModule("sandbox.workbench.repositories.lfs")
     busy_task = LazyModule("sandbox.workbench.tasks.busy_task")
     killed_starts = LazyModule("sandbox.workbench.tasks.killed_starts")
     pending_moves = LazyModule("sandbox.workbench.tasks.pending_moves")
+    snapshot_commits = LazyModule("sandbox.workbench.tasks.snapshot_commits")
     spare_tasks = LazyModule("sandbox.workbench.tasks.spare_tasks")
     tree_tasks = LazyModule("sandbox.workbench.tasks.tree_tasks")
     cache_clones = LazyModule("sandbox.git.cache_clones")
@@ -281,12 +290,16 @@ def _new_branch(git: Git, task: Task) -> Iterator[None]:
 
 def find_start(services: Services, repository: Repository, git: Git, base: str) -> tuple[str, str]:
     """The commit of a branch, tag, commit id, pull request or `HEAD`, and the branch that a pull request of a task that
-    starts there would go to. A pull request is fetched. Raises: as `resolve_commit`; also network errors.
+    starts there would go to. A pull request is fetched. Raises: as `resolve_commit`; also `invalid_input` for a
+    snapshot; network errors.
     """
     if wanted := clone.find_pull_request_ref(git, base):
         return clone.fetch_request(services, repository, git, wanted), repository.default_branch
     branch = repository.default_branch if base == "HEAD" else base
-    return cache_clones.resolve_commit(git, branch, repository.default_branch), branch
+    commit = cache_clones.resolve_commit(git, branch, repository.default_branch)
+    if not _is_name_on_remote(git, branch):
+        snapshot_commits.require_possible_start(git, base, commit)
+    return commit, branch
 
 
 def is_on_remote(git: Git, base: str, commit: str) -> bool:
@@ -297,10 +310,12 @@ def is_on_remote(git: Git, base: str, commit: str) -> bool:
         return True
     if base.startswith(ALL_BRANCHES.rstrip("*")) or clone.find_pull_request_ref(git, base):
         return False
-    places = ("refs/remotes/origin/", "refs/tags/")
-    return any(refs.resolve_ref(git, f"{place}{base}") for place in places) or git_log.is_published_except(
-        git, commit, ALL_BRANCHES
-    )
+    return _is_name_on_remote(git, base) or git_log.is_published_except(git, commit, ALL_BRANCHES)
+
+
+def _is_name_on_remote(git: Git, name: str) -> bool:
+    """Whether a branch or tag of the remote has this name."""
+    return any(refs.resolve_ref(git, f"{place}{name}") for place in ("refs/remotes/origin/", "refs/tags/"))
 
 
 def _create_worktree(services: Services, git: Git, task: Task, base_tree: str, origin: ForkOrigin | None) -> Task:
@@ -417,10 +432,13 @@ def _open_base(services: Services, task: Task, without: Sequence[str], known: Ta
     return known.git, known_rules.rules_of_facts(home, policies, task, known.facts, without)
 
 
-def find_working_state(services: Services, opened: TaskComparison, profile_choice: str = "") -> str:
-    """What a person approves about the working state of a task: its tree, and what the question shows of its record."""
-    more = {PROFILE_CHOICE: profile_choice} if profile_choice else {}
-    return join_state(_compute_tree(opened), describe_record(services.home, opened.task, **more))
+def find_working_state(services: Services, opened: TaskComparison, profile_choice: str = "", siblings: str = "") -> str:
+    """What a person approves about the working state of a task: its tree, and what the question shows of its record.
+    `siblings`: a digest of the working states of other tasks that the call reads.
+    """
+    found = {PROFILE_CHOICE: profile_choice, SIBLINGS: siblings}
+    more = {name: value for name, value in found.items() if value}
+    return join_state(find_opened_tree(opened), describe_record(services.home, opened.task, **more))
 
 
 def require_approved_tree(services: Services, opened: TaskComparison, approved: str | None) -> None:
@@ -432,7 +450,7 @@ def require_approved_tree(services: Services, opened: TaskComparison, approved: 
         known = {name: asked[name] for name in asked if name == PROFILE_CHOICE}  # of profiles, not of the task
         return {**describe_record(services.home, opened.task), **known}
 
-    require_approved_state("tree", _compute_tree(opened), approved, find_facts)
+    require_approved_state("tree", find_opened_tree(opened), approved, find_facts)
 
 
 def require_approved_task(services: Services, task: Task, approved: str | None) -> None:
@@ -445,10 +463,11 @@ def require_approved_task(services: Services, task: Task, approved: str | None) 
 def find_working_tree(services: Services, task_id: str) -> str:
     """The id of a task's working state; it is not stored. Raises: `not_found`; `conflict` for a closed task."""
     with compare_task(services, find_task(services.home, task_id)) as opened:
-        return _compute_tree(opened)
+        return find_opened_tree(opened)
 
 
-def _compute_tree(opened: TaskComparison) -> str:
+def find_opened_tree(opened: TaskComparison) -> str:
+    """The id of the working state in `opened`; it is not stored."""
     return compute_tree_id(opened.git, opened.task.head_commit, opened.changes.tree)
 
 

@@ -40,6 +40,7 @@ from sandbox.workbench.tasks.lifecycle import (
     lock_task,
     require_approved_tree,
 )
+from sandbox.workbench.tasks.snapshot_commits import BASE_KEY
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import keep_working_tree
 from sandbox.workbench.tasks.worktrees import is_without_files, require_writable_disk
@@ -52,10 +53,9 @@ else:  # loaded at first use (docs/adr/0080)
 
 LABEL_LENGTH = 200
 _ID = re.compile(r"^snap-([0-9a-f]{13})-[0-9a-f]{6}$")
-_BASE_KEY = "Sandbox-Base"
 _FIELDS = (
     "%(refname:lstrip=4)%00%(objectname)%00%(tree)%00%(parent)%00%(contents:subject)"
-    f"%00%(trailers:key={_BASE_KEY},valueonly,separator=%2C)"
+    f"%00%(trailers:key={BASE_KEY},valueonly,separator=%2C)"
 )
 _NO_LABEL = "-"
 _BEFORE_RESTORE = "before a restore"
@@ -159,7 +159,7 @@ def _store_tree(git: Git, task: Task, tree: str, label: str) -> Snapshot:
 
 def _describe(task: Task, label: str, now: datetime) -> tuple[str, dict[str, str]]:
     """Message and identity of a snapshot's commit."""
-    return f"{label or _NO_LABEL}\n\n{_BASE_KEY}: {task.base_commit}\n", SANDBOX_IDENTITY.as_environment(now)
+    return f"{label or _NO_LABEL}\n\n{BASE_KEY}: {task.base_commit}\n", SANDBOX_IDENTITY.as_environment(now)
 
 
 def _draw_id(now: datetime, kept: _KeptStates) -> str:

@@ -7,7 +7,7 @@ snapshot first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -82,6 +82,12 @@ _KINDS = {
 }
 
 
+RequireChoice = Callable[[Task, str], None]
+"""Called with the task and the commit that becomes its base, before anything is changed; raises `conflict` if a person
+has to be asked about the task's profile there.
+"""
+
+
 @dataclass(frozen=True)
 class _Goal:
     """The commit that a task moves to, and the branch that its pull request would go to. `is_on_remote`: as
@@ -99,9 +105,11 @@ def sync_task(
     onto: str | None = None,
     resolutions: Sequence[ConflictResolution] = (),
     expected_tree: str | None = None,
+    require_choice: RequireChoice | None = None,
 ) -> SyncResult:
     """Merge a newer base into the task. `onto`: a branch, which becomes the task's base branch, or a commit of its base
     branch; default: the base branch as of the last fetch. `expected_tree`: the working state that was approved.
+    `require_choice`: see `RequireChoice`.
 
     A branch that the task has already becomes its base too, if that is another commit; so does any goal for a base that
     is on no branch or tag of the remote but those of tasks.
@@ -116,6 +124,8 @@ def sync_task(
         task = lay_out_files(services, locked)
         repository, git = services.repositories.open(task.repo_id)
         goal = _find_sync_goal(git, repository, task, onto)
+        if require_choice is not None:
+            require_choice(task, goal.commit)
         is_rewritten = _is_rewritten(git, task, goal.commit)
         if is_rewritten:
             _require_nothing_to_replay(task, goal)
@@ -229,13 +239,20 @@ def _name_other_base(task: Task) -> str:
 
 
 def checkout_task(
-    services: Services, task_id: str, ref: str, expected_tree: str | None = None, *, published: bool = False
+    services: Services,
+    task_id: str,
+    ref: str,
+    expected_tree: str | None = None,
+    require_choice: RequireChoice | None = None,
+    *,
+    published: bool = False,
 ) -> CheckoutResult:
     """Move a task without commits of its own to a branch, tag, commit or pull request of its repository.
 
-    Uncommitted changes are applied there, after a snapshot. `expected_tree`: as in `sync_task`. `published`: refuse a
-    commit that no branch and no tag of the remote has. Raises: `conflict`, with the paths, if they do not apply, or if
-    the task has commits of its own; `not_found`, `invalid_input`, `unsafe_path`, `quota_exceeded`.
+    Uncommitted changes are applied there, after a snapshot. `expected_tree`, `require_choice`: as in `sync_task`.
+    `published`: refuse a commit that no branch and no tag of the remote has. Raises: `conflict`, with the paths, if
+    they do not apply, or if the task has commits of its own; `not_found`, `invalid_input`, `unsafe_path`,
+    `quota_exceeded`.
     """
     with lock_task(services, task_id) as locked:
         task = lay_out_files(services, locked)
@@ -243,6 +260,8 @@ def checkout_task(
         _require_other_branch(task, ref)
         commit, branch = find_start(services, repository, git, ref)
         goal = _Goal(commit, branch, is_on_remote(git, ref, commit))
+        if require_choice is not None:
+            require_choice(task, commit)
         if published:
             _require_published(git, ref, goal)
         _require_no_own_commits(git, task, goal)

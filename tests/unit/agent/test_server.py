@@ -1174,3 +1174,28 @@ def test_a_list_of_tasks_has_the_open_ones_and_the_newest_closed_ones(desk: Desk
 
     talk(agent_of(desk), session)
     assert len(desk.workbench.tasks()) == len(closed) + 1
+
+
+@pytest.mark.parametrize("name", ["space_repo_wait_run", "space_repo_read_log", "space_repo_test_results"])
+def test_an_empty_name_of_a_run_is_refused_with_a_code(desk: Desk, name: str) -> None:
+    async def session(client: Client) -> None:
+        assert (await failed(client, name, run_id=""))["code"] in {"invalid_input", "not_found"}
+
+    talk(agent_of(desk), session)
+
+
+def test_damaged_state_is_an_error_with_a_code_and_hides_no_tool(desk: Desk) -> None:
+    path = desk.home / "repositories" / "registry.json"
+    kept = path.read_bytes()
+
+    async def session(client: Client) -> None:
+        listed = {tool.name for tool in (await client.list_tools()).tools}
+        path.write_bytes(b"{")
+        assert {tool.name for tool in (await client.list_tools()).tools} == listed
+        for name, arguments in (("space_repo_list", {}), ("space_repo_status", {"task_id": desk.task.id})):
+            error = await failed(client, name, **arguments)
+            assert (error["code"], "registry.json" in error["brief"]) == ("internal", True)
+        path.write_bytes(kept)
+        assert await ok(client, "space_repo_status", task_id=desk.task.id)
+
+    talk(agent_of(desk), session)

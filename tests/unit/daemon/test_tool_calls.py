@@ -70,3 +70,9 @@ def test_n12_a_call_with_a_name_twice_is_refused(api: Api, body: bytes) -> None:
     assert "twice" in error["details"]
     assert error["hint"]
     assert api.post("space_repo_list_tasks", b'{"repo_id": "b"}', kind=JSON).status_code == 404
+
+
+def test_an_empty_name_of_a_run_is_refused_with_a_code(api: Api) -> None:
+    """What a task lost is looked for also beside an error: no name may make that fail."""
+    answer = api.post("space_repo_wait_run", b'{"run_id": ""}', kind=JSON)
+    assert answer.json()["error"]["code"] in {"invalid_input", "not_found"}

@@ -52,9 +52,9 @@ class CountedForge:
         self.counts["pull request"] += 1
         return self.pull
 
-    def find_ready(self, head: str) -> PullRequest | None:
+    def list_open(self, head: str) -> list[PullRequest]:
         found = self.find(head)
-        return found.pull if found and found.pull.state is PullState.OPEN and not found.pull.draft else None
+        return [found.pull] if found and found.pull.state is PullState.OPEN else []
 
     def open(self, proposal: Proposal) -> PullWithText:
         pull = PullRequest(
@@ -130,17 +130,17 @@ def bench(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("require", "verified", "draft", "looks"),
     [
-        pytest.param("none", False, True, {"gate": 1, "pull request": 1}, id="no gate"),
+        pytest.param("none", False, True, {"gate": 1, "pull request": 2}, id="no gate"),
         pytest.param("pr-ready", False, True, {"gate": 2, "pull request": 2}, id="unverified draft"),
-        pytest.param("pr-ready", True, False, {"gate": 3, "pull request": 1}, id="verified, made ready"),
-        pytest.param("push", True, True, {"gate": 3, "pull request": 1}, id="verified, every step is guarded"),
+        pytest.param("pr-ready", True, False, {"gate": 3, "pull request": 2}, id="verified, made ready"),
+        pytest.param("push", True, True, {"gate": 3, "pull request": 2}, id="verified, every step is guarded"),
     ],
 )
 def test_a_second_opening_looks_once_and_again_only_where_the_answer_may_have_changed(
     bench: Bench, require: str, verified: bool, draft: bool, looks: dict[str, int]
 ) -> None:
     """The gate: for the texts, and under the lock right before the push, and after it if the request itself needs a
-    verified tree. The pull request: before the push if an unverified tree could go onto a ready one, and after it.
+    verified tree. The pull request: before the push, as it may have another base or be ready, and after it.
     """
     with bench.workbench("none") as workbench:
         assert workbench.open_pull_request(bench.task.id).created

@@ -1,4 +1,4 @@
-"""A push to a branch that has a ready pull request: the forge is asked whenever the tree is not verified."""
+"""A push to a branch with a ready pull request: the forge is asked, and must answer if the tree is not verified."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def push_again(bench: Bench, require: str = "pr-ready") -> str:
 
 
 def test_s10_a_ready_pull_request_of_another_person_gets_no_unverified_tree(bench: Bench, second: str) -> None:
-    """Control: the same push succeeds once the tree is verified, and then the forge is not asked at all."""
+    """Control: the same push succeeds once the tree is verified."""
     of_another_person(bench)
     with refused(ErrorCode.GATE_CLOSED) as caught:
         push_again(bench)
@@ -59,7 +59,7 @@ def test_s10_a_ready_pull_request_of_another_person_gets_no_unverified_tree(benc
     bench.forge.counts.clear()
     bench.forge.verified = True
     assert push_again(bench) == bench.upstream.oid(bench.task.branch) != second
-    assert bench.forge.counts == {"gate": 1}
+    assert bench.forge.counts == {"gate": 1, "token": 1, "connection": 1, "pull request": 1}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ SILENCES = [
     pytest.param("find_project", ErrorCode.AUTH_FAILED, id="no token"),
     pytest.param("find_project", ErrorCode.INVALID_INPUT, id="an unusable API address"),
     *(
-        pytest.param("find_ready", code, id=code.value)
+        pytest.param("list_open", code, id=code.value)
         for code in (
             ErrorCode.AUTH_FAILED,
             ErrorCode.NOT_FOUND,
@@ -225,7 +225,7 @@ def test_an_opening_asks_also_when_there_is_nothing_to_push(bench: Bench, second
 
 def test_an_opening_reports_the_forges_own_error(bench: Bench, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs the forge's answers also for a verified tree, so to verify is no advice."""
-    silence(bench, monkeypatch, "find_ready", ErrorCode.NETWORK_ERROR)
+    silence(bench, monkeypatch, "list_open", ErrorCode.NETWORK_ERROR)
     with bench.workbench() as workbench, refused(ErrorCode.NETWORK_ERROR):
         workbench.open_pull_request(bench.task.id)
     assert bench.upstream.oid(bench.task.branch) == second

@@ -501,3 +501,34 @@ def test_a_file_that_changed_is_not_deleted(work: Work) -> None:
     work.edit("two\none more", "2")
     with refused(ErrorCode.STALE_HASH):
         work.workbench.delete_file(work.task_id, "f.txt", sha(F))
+
+
+@pytest.mark.parametrize("kind", [WorkspaceKind.WORKTREE, WorkspaceKind.TREE])
+def test_no_edit_writes_at_or_below_the_path_of_a_submodule(
+    upstream: Upstream, tmp_path: Path, kind: WorkspaceKind
+) -> None:
+    """No commit would have it, and to delete the task would lose it. Control: the same beside it."""
+    upstream.write("f.txt", F)
+    upstream.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},sub")
+    upstream.git("add", "f.txt")
+    upstream.git("commit", "-qm", "sub")
+    with Workbench(tmp_path / "home", allow_file=True) as workbench, copied_clones():
+        repo_id = workbench.clone(str(upstream.root)).repository.id
+        task_id = workbench.create_task(repo_id, options=TaskOptions(workspace_kind=kind)).id
+        for path, code in (
+            ("sub", ErrorCode.UNSAFE_PATH),
+            ("sub/x", ErrorCode.INVALID_INPUT),
+            ("sub/d/x", ErrorCode.INVALID_INPUT),
+        ):
+            with refused(code) as caught:
+                workbench.write_file(task_id, path, "q", None)
+            assert caught.value.code is code
+            with refused(code):
+                workbench.rename_file(task_id, "f.txt", path, sha(F))
+            with refused(code):
+                workbench.apply_patch(
+                    task_id, b"--- /dev/null\n+++ b/%s\n@@ -0,0 +1 @@\n+q\n" % path.encode(), {path: None}
+                )
+        assert not workbench.write_file(task_id, "beside/sub", "q", None).ignored
+        assert [change.path for change in workbench.status(task_id).changes] == ["beside/sub"]
+        workbench.close_task(task_id, delete_worktree=True, discard=True)
