@@ -432,7 +432,7 @@ class CommitSettings(_SettingsSection):
 
 
 class AgentSettings(_SettingsSection):
-    """`result_bytes`: of one tool result as JSON; reached: the longest fields are cut, and the result says so.
+    """`result_bytes`: of a tool's result or error as JSON; reached: the longest fields are cut, and it says so.
 
     `sessions`: that one HTTP server keeps for clients of protocols before 2026-07-28; reached: the session that was
     idle longest ends.

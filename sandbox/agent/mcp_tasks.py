@@ -67,13 +67,22 @@ def get_task(
 
 
 def cancel_task(workbench: Workbench, run_id: str) -> dict[str, Any]:
-    """Stop a run. Raises: `MCPError` for an unknown run."""
+    """Stop a run. Raises: `MCPError` for an unknown run, or one that still runs."""
     try:
         workbench.stop_run(run_id)
     except SandboxError as error:
         if error.code is ErrorCode.NOT_FOUND:
             raise MCPError(types.INVALID_PARAMS, one_line(error.brief)) from error
+        if _still_runs(workbench, run_id):
+            raise MCPError(types.INTERNAL_ERROR, one_line(f"{error.code.value}: {error.brief}")) from error
     return {}
+
+
+def _still_runs(workbench: Workbench, run_id: str) -> bool:
+    try:
+        return workbench.wait_run(run_id, 0).state == "running"
+    except SandboxError:  # the error that ended the run
+        return False
 
 
 def _describe(run: BackgroundRun) -> dict[str, Any]:

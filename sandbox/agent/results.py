@@ -23,9 +23,9 @@ def success(tool: Tool, result: BaseModel, budget_bytes: int = BUDGET_BYTES) -> 
     return types.CallToolResult(content=list(content), structured_content=shown.document)
 
 
-def failure(error: SandboxError, home: Path) -> types.CallToolResult:
-    """A typed error as content."""
-    text = show_error(error, home)
+def failure(error: SandboxError, home: Path, budget_bytes: int = BUDGET_BYTES) -> types.CallToolResult:
+    """A typed error as content, at most `budget_bytes` of JSON."""
+    text = show_error(error, home, budget_bytes)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text), is_error=True
     )

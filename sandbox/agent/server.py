@@ -109,7 +109,13 @@ async def _get_task(agent: Agent, context: _Context, params: mcp_tasks.TaskParam
     def answer(run: BackgroundRun) -> types.CallToolResult:
         return success(TOOLS[WAIT_RUN], build_answer(run, WaitRunResult), agent.budget_bytes)
 
-    work = partial(mcp_tasks.get_task, allowed.workbench, params.task_id, answer, partial(failure, home=agent.home))
+    work = partial(
+        mcp_tasks.get_task,
+        allowed.workbench,
+        params.task_id,
+        answer,
+        partial(failure, home=agent.home, budget_bytes=agent.budget_bytes),
+    )
     return await anyio.to_thread.run_sync(work, limiter=agent.threads)
 
 
@@ -172,7 +178,7 @@ async def _call_tool(
             complete = partial(complete_ids, agent.workbench, tool, given)
             whole = await anyio.to_thread.run_sync(complete, limiter=agent.threads)
         except SandboxError as error:
-            return failure(error, agent.home)
+            return failure(error, agent.home, agent.budget_bytes)
         params = params.model_copy(update={"arguments": whole})
     answer = await _answer_call(agent, context, params)
     return add_losses(answer, agent.workbench, params.arguments) if isinstance(answer, types.CallToolResult) else answer
@@ -190,7 +196,8 @@ async def _answer_call(
     try:
         arguments = validate_arguments(tool, params.arguments or {})
         if tool.name == REQUEST_APPROVAL:
-            return success(tool, await _in_thread(agent.threads, partial(request_tool_approval, agent, arguments)))
+            asked = await _in_thread(agent.threads, partial(request_tool_approval, agent, arguments))
+            return success(tool, asked, agent.budget_bytes)
         began = anyio.current_time()
         allowed = await approval.require_approval(agent, tool, arguments, context, params)
         if isinstance(allowed, types.InputRequiredResult):
@@ -205,7 +212,7 @@ async def _answer_call(
             result = build_answer(result, tool.result_model)
         return success(tool, result, agent.budget_bytes)
     except SandboxError as error:
-        return failure(error, agent.home)
+        return failure(error, agent.home, agent.budget_bytes)
     except Exception:  # noqa: BLE001 - the outermost edge: an agent gets a code, our log the trace
         _log.exception("the tool %s failed", tool.name)
         return failure(SandboxError(ErrorCode.INTERNAL, f"{tool.name} failed; this is a defect"), agent.home)

@@ -198,5 +198,5 @@ def request_tool_approval(agent: Agent, arguments: Any) -> ApprovalResult:
     if tool is None or tool.name == REQUEST_APPROVAL or not agent.offers(tool.preset):
         offered = [t.name for t in TOOLS.values() if t.name != REQUEST_APPROVAL and agent.offers(t.preset)]
         raise not_found_error("tool", arguments.tool[:100], offered, "Give the name of the tool that you would call.")
-    wanted = complete_ids(agent.workbench, tool, arguments.arguments)
+    wanted = complete_ids(agent.workbench, tool, leave_out_empty(tool, arguments.arguments))
     return request_approval(agent, tool, validate_arguments(tool, wanted))

@@ -374,6 +374,8 @@ _ROWS = (
             r.arguments.task_id, r.arguments.patch.encode("utf-8", "surrogatepass"), r.arguments.expected_hashes
         ),
         "Apply a unified diff, completely or not at all.",
+        cut_fields=("files", "adjusted", "ignored"),
+        cut_hint="All of the patch was applied. space_repo_diff shows it; space_repo_read_file gives a file's hash.",
         journal="patch", command="file patch",
     ),
     Tool(

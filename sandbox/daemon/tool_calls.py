@@ -158,7 +158,7 @@ def _carry_out(agent: Agent, tool: Tool, given: dict[str, Any], client: str) -> 
 
 
 def _describe_error(agent: Agent, error: SandboxError) -> tuple[dict[str, Any], int]:
-    return json.loads(show_error(error, agent.home)), _STATUS.get(error.code, _OTHER_STATUS)
+    return json.loads(show_error(error, agent.home, agent.budget_bytes)), _STATUS.get(error.code, _OTHER_STATUS)
 
 
 def _show_error(agent: Agent, error: SandboxError) -> Response:

@@ -6,10 +6,16 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import SplitResult, urlsplit
 
+from sandbox.lazy_module import LazyModule
 from sandbox.lazy_pattern import lazy_pattern
+
+if TYPE_CHECKING:
+    import idna
+else:  # only names that are not ASCII need its tables (docs/adr/0080)
+    idna = LazyModule("idna")
 
 _LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = lazy_pattern(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
@@ -83,7 +89,7 @@ def parse_registry(url: str, *, may_be_internal: bool) -> AllowedHost:
     try:
         parts = urlsplit(url)
         host, given = parts.hostname or "", parts.port
-        host = host if _is_address(host) else host.encode("idna").decode()
+        host = host if host.isascii() else idna.encode(host, uts46=True).decode("ascii")  # as `sandbox.remotes`
     except ValueError:  # its text has a part of the URL: a `/` or `#` in a password makes the rest of it a port
         raise ValueError("has no host and port that can be read, or an unusual character in a password") from None
     if parts.scheme.startswith("git+"):

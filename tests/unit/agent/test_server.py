@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -20,7 +21,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from sandbox.agent import approval, inputs, permission, prompt, resources
+from sandbox.agent import approval, inputs, mcp_tasks, permission, prompt, resources
 from sandbox.agent.agent import Agent
 from sandbox.agent.resources import MAX_CHARS, MAX_JOURNAL_ENTRIES, _read_journal
 from sandbox.agent.results import failure, success
@@ -35,6 +36,8 @@ from sandbox.models import (
     ApprovalState,
     FileContent,
     JournalEntry,
+    PatchedFile,
+    PatchResult,
     SearchHit,
     SearchResult,
     SearchSkipped,
@@ -691,6 +694,23 @@ def test_what_is_approved_already_is_not_asked_ahead(desk: Desk, mode: str, scop
     talk(agent_of(desk, approvals="policy"), session, mode)
 
 
+def test_an_empty_text_is_left_out_of_a_call_that_is_asked_ahead_as_of_the_call(desk: Desk) -> None:
+    """docs/adr/0195. Control: of another call a person is asked again."""
+    call = {"task_id": desk.task.id, "onto": ""}
+
+    async def session(client: Client) -> None:
+        wish = {"tool": "space_repo_sync", "arguments": call}
+        asked = await ok(client, "space_agent_request_tool_approval", **wish)
+        desk.workbench.answer_approval(asked["id"], approved=True, by="a person")
+        assert (await failed(client, "space_repo_sync", **{**call, "onto": "x"}))["code"] == "approval_required"
+        await ok(client, "space_repo_sync", **call)
+
+    (desk.home / "policies").mkdir()
+    (desk.home / "policies" / "approvals.toml").write_text('[tools]\nspace_repo_sync = "ask"\n')
+    with Workbench(desk.home, environ={"PATH": os.environ["PATH"]}, allow_file=True) as workbench:
+        talk(Agent(workbench, desk.home), session)
+
+
 def test_the_policy_denies_even_for_trusted_automation(desk: Desk) -> None:
     (desk.home / "policies").mkdir()
     (desk.home / "policies" / "approvals.toml").write_text('[tools]\nspace_repo_status = "deny"\n')
@@ -827,6 +847,88 @@ def test_a_result_keeps_to_its_budget_and_says_how_to_get_the_rest(budget: int) 
         assert size_of(result) <= budget
         assert result.structured_content["truncated"]
         assert hints[name] in result.content[-1].model_dump()["text"]
+
+
+def test_the_result_of_a_patch_keeps_to_its_budget() -> None:
+    files = tuple(
+        PatchedFile(path=f"new/{'n' * 60}{n}", kind="added", sha256_before=None, sha256_after=f"sha256:{n:064x}")
+        for n in range(1500)
+    )
+    names = tuple(f"{n}: {'x' * 100}" for n in range(900))
+    tool = TOOLS["space_repo_apply_patch"]
+    result = success(tool, PatchResult(files=files, adjusted=names, ignored=names), 10_000)
+    assert size_of(result) <= 10_000
+    said = result.content[-1].model_dump()["text"]
+    assert all(f"of {name}" in said for name in ("files", "adjusted", "ignored"))
+    assert tool.cut_hint in said
+
+
+def conflict_of(data: dict[str, Any], details: str = "") -> SandboxError:
+    return SandboxError(ErrorCode.CONFLICT, "They differ", details, "Commit them.", data=data)
+
+
+@pytest.mark.parametrize("budget", [4096, 50_000])
+@pytest.mark.parametrize(
+    ("error", "cut"),
+    [
+        (conflict_of({"paths": ["p" * 60] * 1500, "id": "x"}), "of paths"),
+        (conflict_of({"closest": {"text": "\N{SNOWMAN}" * 60_000, "line": 7}}), "of text"),
+        (conflict_of({}, "d" * 60_000), "of details"),
+        (conflict_of({"unmet": {f"worker-{n}": ["cpu"] for n in range(9000)}}, "d" * 60_000), "of unmet"),
+        (conflict_of({f"name-{n}": n for n in range(9000)}), "of data"),
+    ],
+    ids=["list", "text below", "details", "table", "numbers"],
+)
+def test_an_error_keeps_to_the_budget_and_names_what_was_cut(
+    tmp_path: Path, error: SandboxError, cut: str, budget: int
+) -> None:
+    answer = failure(error, tmp_path, budget)
+    assert size_of(answer) <= budget
+    shown = answer.structured_content["error"]
+    assert json.loads(answer.content[0].model_dump()["text"])["error"] == shown
+    assert shown["hint"].startswith("Commit them. Left out to keep the answer short: ")
+    assert cut in shown["hint"]
+    assert (shown["code"], shown["brief"]) == ("conflict", "They differ")
+
+
+def test_a_short_error_is_whole(tmp_path: Path) -> None:
+    shown = failure(conflict_of({"paths": ["a"]}, "d"), tmp_path).structured_content["error"]
+    assert (shown["data"], shown["details"], shown["hint"]) == ({"paths": ["a"]}, "d", "Commit them.")
+
+
+def test_errors_of_a_server_have_the_budget_of_its_results(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Workbench, "status", raising(conflict_of({"paths": ["p" * 60] * 1500})))
+
+    async def session(client: Client) -> None:
+        answer = await client.call_tool("space_repo_status", {"task_id": desk.task.id})
+        assert answer.is_error
+        assert size_of(answer) <= 8192
+
+    talk(Agent(desk.workbench, desk.home, "auto", budget_bytes=8192), session)
+
+
+def raising(error: SandboxError) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(("state", "is_told"), [("running", True), ("ended", False)])
+def test_a_task_of_the_protocol_that_could_not_be_stopped_is_an_error(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, state: str, is_told: bool
+) -> None:
+    """The error that ended a run is none of the request: it asks for its end."""
+    timeout = SandboxError(ErrorCode.TIMEOUT, "A process does not stop its checks")
+    monkeypatch.setattr(desk.workbench, "stop_run", raising(timeout))
+    known = SimpleNamespace(state=state)
+    monkeypatch.setattr(desk.workbench, "wait_run", raising(timeout) if state == "ended" else lambda *_: known)
+    if not is_told:
+        assert mcp_tasks.cancel_task(desk.workbench, "run-1") == {}
+        return
+    with pytest.raises(MCPError, match="timeout: A process does not stop its checks") as caught:
+        mcp_tasks.cancel_task(desk.workbench, "run-1")
+    assert caught.value.error.code == types.INTERNAL_ERROR
 
 
 def test_a_small_result_is_whole() -> None:

@@ -48,3 +48,12 @@ def test_a_file_that_is_too_large_alone_names_its_own_limit(gate: HashGate, tmp_
     with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
         gate.check_states({"large": HASH})
     assert str(READ_CAP) in caught.value.brief
+
+
+def test_s09_the_files_that_one_edit_names_have_a_limit(gate: HashGate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No path is looked at: the call would hold the task's lock for long."""
+    monkeypatch.setattr(hash_gate, "MOST_FILES", 3, raising=False)
+    assert len(gate.check_states({"f0": HASH, "f1": HASH, "new": None})) == 3
+    with refused(ErrorCode.QUOTA_EXCEEDED) as caught:
+        gate.check_states({"f0": HASH, "f1": HASH, "new": None, "../x": None})
+    assert "at most 3 files" in caught.value.brief

@@ -87,10 +87,16 @@ def test_international_name_is_written_as_clients_ask_for_it() -> None:
     assert parse_registry("https://bücher.example", may_be_internal=False).destination.host == "xn--bcher-kva.example"
 
 
+def test_a_name_is_not_that_of_another_host_which_an_older_spelling_makes_of_it() -> None:
+    """RFC 3490 made `fass.de` of `faß.de`; clients ask for the name of RFC 5891, which may belong to somebody else."""
+    assert parse_registry("https://faß.de", may_be_internal=False).destination.host == "xn--fa-hia.de"
+    assert parse_registry("https://BÜCHER.example", may_be_internal=False).destination.host == "xn--bcher-kva.example"
+
+
 @pytest.mark.parametrize(
     "url",
     ["pypi.org", "ftp://a.example", "https://", "https://u@a.example", "https://u:p@a.example", "https://a.example:x",
-     "https://a b.example", "file:///srv/simple"],
+     "https://a b.example", "https://ü\u2028.example", "https://ü..example", "file:///srv/simple"],
 )  # fmt: skip
 def test_other_registries_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"."):
