@@ -93,8 +93,10 @@ class Additions:
         """Yield the disk use of each file."""
         deleted_open = self.deleted_open()
         for folder in self.folders:
-            with suppress(OSError):
+            try:
                 yield from measure_disk_use(folder, self.since_ns, on_error=self.note_unreadable)
+            except OSError as error:
+                self.note_unreadable(error)
         yield from deleted_open
 
 
@@ -184,25 +186,29 @@ class DiskWatch:
             with suppress(OSError):  # the folder was removed
                 room = self._room_of(self._additions.folders[0])
                 if self._count is not None or self._part_taken(self._at_count, room) > _WORTH_COUNTING:
-                    count = self._files_that_are_left()
+                    errors = list[OSError]()
+                    count = self._files_that_are_left(errors.append)
                     while not count.is_done:
                         count.continue_for(URGENT_SLICE_S, self._clock)
                     self.used, self._count, self._at_count = count.total, None, room
-                    self._verdict = Verdict.DISK_LIMIT if count.exceeds else None
+                    hides = any(isinstance(error, PermissionError) for error in errors)
+                    is_over = count.exceeds or (hides and self._part_taken(self._at_start, room) > 1)
+                    self._verdict = Verdict.DISK_LIMIT if is_over else None
                 if self._takes_the_host_s(room):
                     self._verdict = Verdict.DISK_LIMIT
         return self._verdict
 
     def count_at_end(self, seconds: float) -> None:
         """Count at the end of a check, for its report. If the time is too short, `used` keeps the last count."""
-        count = self._files_that_are_left()
+        count = self._files_that_are_left(_ignore)
         count.continue_for(seconds, self._clock)
         if count.is_done:
             self.used = count.total
 
-    def _files_that_are_left(self) -> FileCount:
+    def _files_that_are_left(self, note_unreadable: Callable[[OSError], None]) -> FileCount:
         """No process has deleted ones open any more, and the search for them is slow."""
-        return FileCount(replace(self._additions, deleted_open=_no_files).measure_files(), self._limits)
+        additions = replace(self._additions, deleted_open=_no_files, note_unreadable=note_unreadable)
+        return FileCount(additions.measure_files(), self._limits)
 
     def _is_exceeded(self, room: FreeSpace) -> bool:
         if self._count is None:

@@ -104,12 +104,13 @@ class _Pace:
         return True
 
     def measure_growth(self, now_bytes: int) -> int:
-        """Above the least that it ever was."""
+        """Above the least that it was since the last look."""
         least = now_bytes if self._least_bytes is None else min(self._least_bytes, now_bytes)
         self._least_bytes = least
         return now_bytes - least
 
     def note_look(self, started: float, ended: float) -> None:
+        self._least_bytes = None
         self._next_look_at = ended + (ended - started) * _LOOK_SHARE
 
 

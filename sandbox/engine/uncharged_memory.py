@@ -2,8 +2,8 @@
 
 - Replies of netlink that were not read: each socket queues as much as the host's `rmem_max` twice (seen: 649 MiB in 150
   sockets of a guest with a limit of 64 MiB).
-- Locks on ranges of files: 192 bytes each, in any number (`RLIMIT_LOCKS` has no effect since Linux
-  2.4.25). `flock` is bounded: one for each open file, which is charged.
+- Locks of processes on ranges of files: 192 bytes each, in any number (`RLIMIT_LOCKS` has no effect since Linux
+  2.4.25). `flock` is bounded: one for each open file, which is charged. Those of open files are denied (seccomp).
 
 Tables of both may be long, so the host's memory that the kernel cannot take back says when to look: all of this is in
 it. Files: proc(5), proc_locks(5), proc_pid_fdinfo(5); net/netlink/af_netlink.c. Seen: Linux 6.18.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 _LOCK_BYTES = 192
 _MAX_ROWS = 4_000_000
-_LOOK_S, _MOST_FILES, _PART_BYTES = 0.5, 100_000, 1024**2
+_LOOK_S, _SAMPLE, _PART_BYTES = 0.5, 400, 1024**2
 _MEMINFO_BYTES = 4096
 _UNRECLAIMABLE = re.compile(rb"^SUnreclaim:\s+(\d+) kB", re.MULTILINE)
 
@@ -39,39 +39,47 @@ def count_netlink_bytes(proc: Path, pid: int) -> int:
 
 
 def estimate_lock_bytes(proc: Path, pids: Iterable[int]) -> int:
-    """Bytes of the locks on ranges of files that these processes have. Locks of an open file that several share count
-    for each. 0 where this process may not look.
+    """Bytes of the locks on ranges of files that these processes have. 0 where this process may not look.
 
     `/proc/locks` names all locks of the host, but it takes minutes for 100,000, in which none can lock a file: each
-    read of a page starts at the first lock. So each open file is asked; where they are too many for a short look, a
-    sample of them.
+    read of a page starts at the first lock. So open files are asked: of each process a sample, and of processes as many
+    as a short look allows, in any order.
     """
     ends_at = time.monotonic() + _LOOK_S
-    paths = list(islice(_list_open_files(proc, pids), _MOST_FILES))
-    random.shuffle(paths)
+    folders = [f"{proc}/{pid}/fdinfo" for pid in pids]
+    random.shuffle(folders)
     found = asked = 0
-    for path in paths:
+    for folder in folders:
         if time.monotonic() > ends_at:
             break
-        found += _count_locks(path)
+        found += _estimate_locks(folder)
         asked += 1
-    return found * len(paths) // max(asked, 1) * _LOCK_BYTES
+    return found * len(folders) // max(asked, 1) * _LOCK_BYTES
 
 
-def _list_open_files(proc: Path, pids: Iterable[int]) -> Iterator[str]:
-    for pid in pids:
-        folder = f"{proc}/{pid}/fdinfo"
-        with suppress(OSError):
-            yield from [f"{folder}/{name}" for name in os.listdir(folder)]  # noqa: PTH208 - thousands of calls
+def _estimate_locks(folder: str) -> int:
+    """Locks of one process. Descriptors of one open file show the same ones, which count once."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - hundreds of calls
+    except OSError:
+        return 0
+    sample = random.sample(names, min(len(names), _SAMPLE))
+    of_files: dict[bytes, int] = {}
+    for name in sample:
+        inode, count = _read_locks(f"{folder}/{name}")
+        if count:
+            of_files[inode] = max(of_files.get(inode, 0), count)
+    return sum(of_files.values()) * len(names) // max(len(sample), 1)
 
 
-def _count_locks(path: str) -> int:
-    """Locks in one file of fdinfo: lines `lock: 1: POSIX ADVISORY WRITE PID DEVICE:INODE ...`. There may be many."""
-    found = 0
+def _read_locks(path: str) -> tuple[bytes, int]:
+    """The inode of an open file (Linux 5.14), and how many locks it has: `lock: 1: POSIX ADVISORY WRITE PID ...`."""
+    inode, found = b"", 0
     with suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
         while part := file.read(_PART_BYTES):
-            found += part.count(b": POSIX ") + part.count(b": OFDLCK ")
-    return found
+            inode = inode or part.partition(b"ino:\t")[2].partition(b"\n")[0]
+            found += part.count(b": POSIX ")
+    return inode, found
 
 
 def _read_rows(table: Path) -> Iterator[list[bytes]]:

@@ -78,10 +78,15 @@ def measure_disk_use(
 
     Only files changed at `since_ns` or later count, by the kernel's change time, which no guest can set. Files that
     cannot be examined count as zero. `one_device`: what is mounted below `root` does not count. `on_error`: is given
-    why names below `root` cannot be examined. Raises: `TooDeepError`.
+    why a name below `root`, or a directory that changed since, cannot be examined. Raises: `TooDeepError`.
     """
     attributes = AttributeCount(root)
-    for folder, name, info in _walk_names(root, root.lstat().st_dev if one_device else None, on_error):
+
+    def note(error: OSError, info: os.stat_result | None) -> None:
+        if info is None or info.st_ctime_ns >= since_ns:
+            on_error(error)
+
+    for folder, name, info in _walk_names(root, root.lstat().st_dev if one_device else None, note):
         if info.st_ctime_ns < since_ns:
             yield DiskUse()
             continue
@@ -97,7 +102,7 @@ def disk_use_of(info: os.stat_result) -> DiskUse:
 
 
 def _walk_names(
-    root: Path, device: int | None, on_error: Callable[[OSError], None]
+    root: Path, device: int | None, on_error: Callable[[OSError, os.stat_result | None], None]
 ) -> Iterator[tuple[int, str, os.stat_result]]:
     """Every name with its open parent directory and its stat, depth first. A directory that is moved during the walk,
     and so found twice, is walked once. `device`: names on others are left out.
@@ -110,6 +115,7 @@ def _walk_names(
             if entry is None:
                 levels.leave()
                 continue
+            info = None
             try:
                 info = entry.stat(follow_symlinks=False)
                 if device is not None and info.st_dev != device:
@@ -121,7 +127,7 @@ def _walk_names(
                     yield levels.open[-1].fd, entry.name, info
                     levels.enter(entry.name)
             except OSError as error:  # removed meanwhile, or not readable for us
-                on_error(error)
+                on_error(error, info)
 
 
 class _OpenDirectory(NamedTuple):

@@ -141,13 +141,6 @@ while goes_on():
     for at in range(1000, 0, -1):  # each at the head of the list
         fcntl.fcntl(fd, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 2 * at, 1, 0))
 """,
-    "locks of open files": """
-import os, struct, fcntl
-while goes_on():
-    fd = os.open(f"/tmp/{len(kept)}", os.O_RDWR | os.O_CREAT, 0o600); kept.append(fd)
-    for at in range(1000, 0, -1):
-        fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 2 * at, 1, 0))  # F_OFD_SETLK
-""",
 }
 UNCHARGED_HEAD = f"""
 import re, sys, time

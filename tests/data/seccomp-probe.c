@@ -98,6 +98,12 @@ static void denied(void) {
     CALL("setsockopt(SO_ATTACH_FILTER)", SYS_setsockopt, -1, 1, 26, NONE, 0);
     CALL("setsockopt(high SO_ATTACH_FILTER)", SYS_setsockopt, -1, 0x100000001, 0x10000001a, NONE, 0);
     CALL("setsockopt(SO_ATTACH_REUSEPORT_CBPF)", SYS_setsockopt, -1, 1, 51, NONE, 0);
+    CALL("setsockopt(TCP_MD5SIG)", SYS_setsockopt, -1, 6, 14, NONE, 0);
+    CALL("setsockopt(TCP_MD5SIG_EXT)", SYS_setsockopt, -1, 6, 32, NONE, 0);
+    CALL("fcntl(F_OFD_SETLK)", SYS_fcntl, -1, 37, NONE);
+    CALL("fcntl(high F_OFD_SETLKW)", SYS_fcntl, -1, 0x100000026, NONE);
+    CALL("fcntl(F_SETLK)", SYS_fcntl, -1, 6, NONE);
+    CALL("fcntl(F_DUPFD_CLOEXEC)", SYS_fcntl, -1, 1030, 0);
     CALL("ioctl(FS_IOC_RESVSP)", SYS_ioctl, -1, 0x40305828, NONE);
     CALL("ioctl(FS_IOC_RESVSP64)", SYS_ioctl, -1, 0x4030582a, NONE);
     CALL("ioctl(FS_IOC_FSSETXATTR)", SYS_ioctl, -1, 0x401c5820, NONE);

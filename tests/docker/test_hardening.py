@@ -34,7 +34,7 @@ LABEL = "space.sandbox.test-hardening"
 SESSION = uuid.uuid4().hex
 LABELS = {LABEL: SESSION}
 GUEST = 64000
-EPERM, ENOSYS, EOPNOTSUPP, SIGSYS = 1, 38, 95, 31
+EPERM, EINVAL, ENOSYS, EOPNOTSUPP, SIGSYS = 1, 22, 38, 95, 31
 DEADLINE_S = 60
 
 Body = dict[str, Any]
@@ -520,6 +520,8 @@ DENIED += [f"sched_setscheduler({policy})" for policy in ("SCHED_IDLE", "SCHED_B
 DENIED += [f"ioctl({name})" for name in ("FS_IOC_RESVSP", "FS_IOC_RESVSP64", "FS_IOC_ZERO_RANGE", "FS_IOC_FSSETXATTR")]
 DENIED += ["ioctl(high FS_IOC_RESVSP64)"]
 DENIED += [f"setsockopt({o})" for o in ("SO_ATTACH_FILTER", "high SO_ATTACH_FILTER", "SO_ATTACH_REUSEPORT_CBPF")]
+DENIED += ["setsockopt(TCP_MD5SIG)", "setsockopt(TCP_MD5SIG_EXT)"]
+LOCKS_OF_OPEN_FILES = ["fcntl(F_OFD_SETLK)", "fcntl(high F_OFD_SETLKW)"]
 DENIED += ["sched_setattr", "ioprio_set(other)", "ioprio_set(user)"]
 DENIED += [f"setpriority({whose})" for whose in ("other", "high other", "other group", "user")]
 ALLOWED = """
@@ -530,6 +532,7 @@ ALLOWED = """
 """.split()  # noqa: SIM905  # a table of words
 ALLOWED += ["socket(AF_NETLINK, ROUTE)", "setpriority(own group)", "fallocate(hole)", "ioctl(FIONREAD)"]
 ALLOWED += ["setsockopt(SO_RCVBUF)", "setsockopt(TCP_NODELAY)", "setsockopt(IPV6_V6ONLY)"]
+ALLOWED += ["fcntl(F_SETLK)", "fcntl(F_DUPFD_CLOEXEC)"]
 ALLOCATING = ["fallocate(disk)", "fallocate(beyond the end)"]
 KERNEL_AIO = ["io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents", "io_pgetevents"]
 
@@ -557,6 +560,13 @@ def test_s203_kernel_aio_falls_back(calls: dict[str, dict[str, int]], name: str)
     assert calls["open"][name] not in (ENOSYS, EPERM)
 
 
+@pytest.mark.parametrize("name", LOCKS_OF_OPEN_FILES)
+def test_s236_locks_of_open_files_fall_back(calls: dict[str, dict[str, int]], name: str) -> None:
+    """No control group is charged for them, and they outlive each descriptor."""
+    assert calls["hardened"][name] == EINVAL
+    assert calls["open"][name] != EINVAL
+
+
 @pytest.mark.parametrize("name", ALLOCATING)
 def test_l06_allocating_falls_back_to_writing(calls: dict[str, dict[str, int]], name: str) -> None:
     assert calls["hardened"][name] == EOPNOTSUPP
@@ -564,7 +574,8 @@ def test_l06_allocating_falls_back_to_writing(calls: dict[str, dict[str, int]], 
 
 
 def test_every_probe_is_in_a_table(calls: dict[str, dict[str, int]]) -> None:
-    assert calls["hardened"].keys() == {*DENIED, *ALLOWED, *ALLOCATING, *KERNEL_AIO, "clone3"}
+    known = {*DENIED, *ALLOWED, *ALLOCATING, *KERNEL_AIO, *LOCKS_OF_OPEN_FILES, "clone3"}
+    assert calls["hardened"].keys() == known
 
 
 @pytest.mark.parametrize("name", ["io_uring_setup", "socket(AF_VSOCK)", "socket(AF_ALG)", "vmsplice"])

@@ -19,6 +19,7 @@ import pytest
 
 from devtools.mounts import small_file_system
 from devtools.requirement import unavailable
+from sandbox.checks import disk_watch
 from sandbox.checks.disk_watch import SLICE_S, Additions, DiskWatch, FreeSpaceFloor
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files import attributes
@@ -465,6 +466,23 @@ def test_s06_at_the_floor_a_check_with_files_in_flight_may_have_taken_all_that_i
 
 CONTAINER = f"/system.slice/docker-{'ab' * 32}.scope"
 SHOWS_ITSELF = "assert libc.prctl(4, 1) == 0; say(); time.sleep(60)"
+
+
+def test_l04_a_check_that_ends_early_with_an_unreadable_folder_is_measured_by_growth(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is the watched folder itself. Controls: less growth, or a folder that is gone."""
+
+    for error, taken, verdict in (
+        (PermissionError(), 7, None), (FileNotFoundError(), 9, None), (PermissionError(), 9, Verdict.DISK_LIMIT),
+    ):  # fmt: skip
+        monkeypatch.setattr(disk_watch, "measure_disk_use", Mock(side_effect=error))
+        disk.takes(used_bytes=0)
+        watch = disk.watch(tmp_path)
+        disk.takes(used_bytes=taken * MIB)
+        assert watch.check_at_end() is verdict
+
+
 HIDES_ITSELF = "assert libc.prctl(4, 0) == 0; say(); time.sleep(60)"
 MAPS_THE_FILE = """
 assert libc.prctl(4, 1) == 0

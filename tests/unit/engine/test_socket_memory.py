@@ -11,6 +11,7 @@ import pytest
 from sandbox.engine.cgroups import SOCKET_LIMIT, CgroupPaths
 from sandbox.engine.container_types import ALONE, Neighbours, NetworkMember, find_neighbours, never_stop
 from sandbox.engine.socket_memory import SocketWatch, limit_socket_memory
+from sandbox.engine.uncharged_memory import estimate_lock_bytes
 from sandbox.models import Verdict
 
 MIB = 1024**2
@@ -269,11 +270,10 @@ def test_s236_replies_of_netlink_that_wait_count(
     ("lock", "pid", "is_stopped"),
     [
         ("POSIX  ADVISORY  WRITE 42 00:31:7 0 0", PID, True),
-        ("OFDLCK ADVISORY  WRITE -1 00:31:7 0 0", PID, True),
         ("FLOCK  ADVISORY  WRITE 42 00:31:7 0 EOF", PID, False),  # its open file is charged
         ("POSIX  ADVISORY  WRITE 77 00:31:7 0 0", 77, False),
     ],
-    ids=["process", "open file", "flock", "another's"],
+    ids=["process", "flock", "another's"],
 )
 def test_s236_locks_on_ranges_of_files_count(
     host: Host, clock: list[float], lock: str, pid: int, is_stopped: bool
@@ -283,9 +283,17 @@ def test_s236_locks_on_ranges_of_files_count(
     (host.group / "cgroup.procs").write_text(f"{PID}\n")
     (host.proc / str(pid) / "fdinfo").mkdir(parents=True)
     locks = "".join(f"lock:\t{n}: {lock}\n" for n in range(limit // 8 // 192 + 1))
-    (host.proc / str(pid) / "fdinfo" / "3").write_text(f"pos:\t0\nflags:\t02\n{locks}")
+    (host.proc / str(pid) / "fdinfo" / "3").write_text(f"pos:\t0\nflags:\t02\nino:\t7\n{locks}")
     watch = SocketWatch(replace(host.paths, pids=host.group), PID, limit, host.proc)
     assert grow(host, watch, clock) is (Verdict.OOM_KILLED if is_stopped else None)
+
+
+def test_s236_descriptors_of_one_open_file_have_its_locks_once(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / "1" / "fdinfo").mkdir(parents=True, exist_ok=True)
+        lock = f"lock:\t1: POSIX  ADVISORY  WRITE 1 00:31:{number // 4} 0 0\n"
+        (tmp_path / "1" / "fdinfo" / str(number)).write_text(f"pos:\t0\nino:\t{number // 4}\n{lock}")
+    assert estimate_lock_bytes(tmp_path, [1, 2]) == 2 * 192 * 1
 
 
 def test_s236_tables_are_not_read_while_the_kernel_holds_no_more_than_before(host: Host, clock: list[float]) -> None:

@@ -81,7 +81,7 @@ def test_only_these_rules_look_at_arguments(profile: dict[str, Any]) -> None:
     open_ended = {name for rule in profile["syscalls"] if not rule.get("args") for name in rule["names"]}
     assert limited == {
         "clone", "personality", "socket", "socketpair", "sched_setscheduler", "setpriority", "ioprio_set", "fallocate",
-        "ioctl", "setsockopt",
+        "ioctl", "setsockopt", "fcntl",
     }  # fmt: skip
     assert not limited & open_ended
 
@@ -116,21 +116,41 @@ def lets_through(profile: dict[str, Any], syscall: str, index: int, value: int) 
 
 LEVELS = (*range(1100), 1 << 31, 0xFFFFFFFF)
 OPTIONS = (*range(300), 1 << 31, 0xFFFFFFFF)
-FILTERS = {26, 50, 51}  # SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF: asm-generic/socket.h
+DENIED_OPTIONS = {
+    1: {26, 50, 51},  # SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF: asm-generic/socket.h
+    6: {14, 32, 38, 39, 40, 41},  # TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_*: linux/tcp.h
+}
+
+
+def fits(rule: dict[int, tuple[int, int]], index: int, value: int) -> bool:
+    mask, wanted = rule.get(index, (0, 0))
+    return value & mask == wanted
 
 
 @pytest.mark.parametrize("high", [0, 1 << 32, 0xFFFFFFFF << 32], ids=hex)
-def test_s237_sockets_get_no_filters_of_packets(profile: dict[str, Any], high: int) -> None:
+def test_s237_options_of_sockets_that_the_host_pays_for_are_denied(profile: dict[str, Any], high: int) -> None:
     """All other options of levels below 1024 reach the kernel, which reads the lower half of each argument."""
     masks = [{arg["index"]: (arg["value"], arg["valueTwo"]) for arg in r["args"]} for r in rules(profile, "setsockopt")]
-    for option in OPTIONS:
-        allowed = any(
-            rule[1] == (0xFFFFFFFF, 1) and (option | high) & rule[2][0] == rule[2][1] for rule in masks if 2 in rule
-        )
-        assert allowed == (option < 256 and option not in FILTERS), option
     for level in LEVELS:
-        found = [rule for rule in masks if (level | high) & rule[1][0] == rule[1][1]]
-        assert any(2 not in rule for rule in found) == (level < 1024 and level != 1), level
+        found = [rule for rule in masks if fits(rule, 1, level | high)]
+        if level not in DENIED_OPTIONS:
+            assert any(2 not in rule for rule in found) == (level < 1024), level
+            continue
+        for option in OPTIONS:
+            allowed = any(fits(rule, 2, option | high) for rule in found)
+            assert allowed == (option < 256 and option not in DENIED_OPTIONS[level]), (level, option)
+
+
+@pytest.mark.parametrize("high", [0, 1 << 32], ids=hex)
+@pytest.mark.parametrize("command", [*range(1100), 2047, 2048, 0xFFFFFFFF])
+def test_s236_no_locks_of_open_files(profile: dict[str, Any], command: int, high: int) -> None:
+    """They can be kept where no descriptor shows them. EINVAL, as before Linux 3.15: programs use other locks then."""
+    expected: list[tuple[str, int | None]] = (
+        [("SCMP_ACT_ALLOW", None)] if command <= 36 or 1024 <= command < 2048 else []
+    )
+    if command in {37, 38}:
+        expected = [("SCMP_ACT_ERRNO", 22)]
+    assert lets_through(profile, "fcntl", 1, command | high) == expected
 
 
 @pytest.mark.parametrize("mode", range(0x80))
