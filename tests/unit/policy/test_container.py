@@ -142,15 +142,15 @@ def test_s237_options_of_sockets_that_the_host_pays_for_are_denied(profile: dict
 
 
 @pytest.mark.parametrize("high", [0, 1 << 32], ids=hex)
-@pytest.mark.parametrize("command", [*range(1100), 2047, 2048, 0xFFFFFFFF])
-def test_s236_no_locks_of_open_files(profile: dict[str, Any], command: int, high: int) -> None:
+def test_s236_no_locks_of_open_files(profile: dict[str, Any], high: int) -> None:
     """They can be kept where no descriptor shows them. EINVAL, as before Linux 3.15: programs use other locks then."""
-    expected: list[tuple[str, int | None]] = (
-        [("SCMP_ACT_ALLOW", None)] if command <= 36 or 1024 <= command < 2048 else []
-    )
-    if command in {37, 38}:
-        expected = [("SCMP_ACT_ERRNO", 22)]
-    assert lets_through(profile, "fcntl", 1, command | high) == expected
+    for command in (*range(1100), 2047, 2048, 0xFFFFFFFF):
+        expected = list[tuple[str, int | None]]()
+        if command <= 36 or 1024 <= command < 2048:
+            expected = [("SCMP_ACT_ALLOW", None)]
+        elif command in {37, 38}:
+            expected = [("SCMP_ACT_ERRNO", 22)]
+        assert lets_through(profile, "fcntl", 1, command | high) == expected, command
 
 
 @pytest.mark.parametrize("mode", range(0x80))
