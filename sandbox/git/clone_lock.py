@@ -12,7 +12,8 @@ gate is a courtesy: what excludes is the lock on the directory alone.
 
 Order of the locks: task, repository, gate, clone (this one), objects (`git.maintenance`), refs. Beside them, in the
 order of use: the admission to the disk does not wait; the lock of Git LFS's files is taken without a clone's; memory
-(`TRANSFER_BUDGET`) after the clone's lock. A repair waits for writers while it holds the repository's lock and the gate:
+(`TRANSFER_BUDGET`) after the clone's lock. While a repair waits for writers, it holds the repository's lock and the
+gate:
 
 - a writer must not ask for the repository's lock;
 - a writer holds no gate: it looks at it, and lets go at once;
