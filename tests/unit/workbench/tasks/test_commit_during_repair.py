@@ -16,6 +16,7 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.git import clone_lock, refs, set_aside
 from sandbox.git.cache_clones import open_cache
+from sandbox.workbench.tasks import sync
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -185,3 +186,27 @@ def test_a_clone_that_is_gone_is_not_written_to(desk: Desk) -> None:
         pass
     path.with_name("elsewhere").rename(path)
     assert "No data was stored" in caught.value.hint
+
+
+@pytest.mark.parametrize("act", ["sync", "checkout"])
+def test_a_repair_does_not_wait_for_files_of_git_lfs(act: str, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clone_lock, "WAIT_S", 0.2)
+    desk.write("mine", b"mine\n")
+    if act == "sync":
+        desk.workbench.commit(desk.task.id, "mine")
+    desk.upstream.commit("theirs")
+    desk.workbench.clone(str(desk.upstream.root))
+    find, seen = sync.find_large_files, []
+
+    def find_large_files(*of: Any, **options: Any) -> Any:
+        with clone_lock.hold_for_replacement(clone_of(desk)):
+            seen.append(of)
+        return find(*of, **options)
+
+    monkeypatch.setattr(sync, "find_large_files", find_large_files)
+    if act == "sync":
+        desk.workbench.sync_task(desk.task.id)
+    else:
+        desk.workbench.checkout_task(desk.task.id, "main")
+    assert seen
+    assert (desk.root / "mine").read_bytes() == b"mine\n"
