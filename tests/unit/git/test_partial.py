@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import blobs, clone_lock, new_commits, objects, refs
+from sandbox.git import blobs, clone_lock, new_commits, objects, refs, transport
 from sandbox.git import partial as partial_clones
 from sandbox.git.cache_clones import is_intact, open_cache, refresh, replace_corrupt_clone, resolve_commit
 from sandbox.git.contents import content_of
@@ -274,7 +274,7 @@ def test_a_repair_asks_the_remote_for_files_before_it_locks_the_clone(
 ) -> None:
     """A snapshot waited for the download. Only the files of a task that began after it are fetched under the lock."""
     monkeypatch.setattr(clone_lock, "WAIT_S", 0.2)
-    fetch, seen = partial_clones.fetch_blobs, []
+    fetch, seen = transport.fetch_blobs, []
     refs.move_ref(partial, "refs/heads/space-agent/task-1-x", upstream.oid("topic"), "0" * 40)
 
     def fetch_blobs(git: Git, *rest: Any) -> None:

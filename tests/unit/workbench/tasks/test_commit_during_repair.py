@@ -16,6 +16,7 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.git import clone_lock, refs, set_aside
 from sandbox.git.cache_clones import open_cache
+from sandbox.workbench.repositories import lfs
 from sandbox.workbench.tasks import sync
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
@@ -196,7 +197,7 @@ def test_a_repair_does_not_wait_for_files_of_git_lfs(act: str, desk: Desk, monke
         desk.workbench.commit(desk.task.id, "mine")
     desk.upstream.commit("theirs")
     desk.workbench.clone(str(desk.upstream.root))
-    find, seen = sync.find_large_files, []
+    find, seen = lfs.find_large_files, []
 
     def find_large_files(*of: Any, **options: Any) -> Any:
         with clone_lock.hold_for_replacement(clone_of(desk)):
