@@ -199,7 +199,10 @@ def _create_clone(path: Path, access: RemoteAccess, *, partial: bool) -> RemoteH
         if partial or transport.is_partial_source(git, access):
             partial_clones.mark_partial(beside)
         head = _fetch_and_record(git, access, is_new=True)
+        fetched = set[str]()
+        set_aside.fetch_needed_files(sources, git, access, fetched)
         with clone_lock.hold_for_replacement(path):
+            set_aside.fetch_needed_files(sources, git, access, fetched)  # only for tasks that moved meanwhile
             _copy_refs_and_replace(path, git, access, sources)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

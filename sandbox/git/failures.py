@@ -26,6 +26,7 @@ _FETCH_MEMORY_HINT = (
     "The remote advertises too many refs, or sends too many objects, or too large ones. For a repository that you "
     "trust, raise `remotes.max_fetch_memory_bytes` in config.toml."
 )
+_REF_MOVED = r"^error: cannot lock ref '': is at [0-9a-f]+ but expected [0-9a-f]+"
 _WALKS = {"describe", "fsck", "merge-base", "rev-list"}  # what they hold is commits, not contents of files
 _LONG_HISTORY_HINT = (
     "The history of the repository has too many commits or objects. If you trust it, a fetch and the check of a clone "
@@ -184,6 +185,12 @@ _RULES = (
         "Repeat the command. `sandbox gc` removes the lock that a killed process left, when it is eleven minutes old.",
     ),
     (
+        _REF_MOVED,
+        ErrorCode.CONFLICT,
+        "A branch of the cache clone moved while it was fetched: a push or another fetch moved it",
+        "Repeat the command.",
+    ),
+    (
         r"fsck|invalid path|bad tree|broken link|^(?>.*?index-pack).*(failed|abort)",
         ErrorCode.UNSAFE_REPOSITORY,
         "The remote sent objects that git refuses as unsafe",
@@ -266,6 +273,12 @@ def out_of_memory_error(command: str, details: str) -> OutOfMemory:
 def damaged_remote_error(details: str) -> SandboxError:
     """`remote_broken` for a local repository in which we found the damage ourselves."""
     return SandboxError(ErrorCode.REMOTE_BROKEN, _DAMAGED, details=scrub(details), hint=_DAMAGED_HINT)
+
+
+def is_moved_ref(error: SandboxError) -> bool:
+    """Whether another process moved a ref between git's first look at it and its lock."""
+    said = _QUOTED.sub("''", error.details or "")
+    return error.code is ErrorCode.CONFLICT and re.search(_REF_MOVED, said, re.MULTILINE) is not None
 
 
 def is_transient(error: BaseException) -> bool:

@@ -172,20 +172,32 @@ def read_own_refs(path: Path) -> dict[str, str]:
         ) from error
 
 
+def fetch_needed_files(sources: Iterable[Path], new: Git, access: RemoteAccess, fetched: set[str]) -> None:
+    """Fetch into a partial clone the files that the tasks of others need, but for those at the commits in `fetched`;
+    adds to them. `sources`: as they are copied, the newest first. Called before the clone is locked, as writers wait
+    for the lock. Raises: network errors.
+    """
+    seen = set[str]()
+    for source in sources if partial_clones.is_partial(new) else ():
+        refs = read_own_refs(source)
+        tips = [oid for name, oid in refs.items() if name not in seen and is_object_id(oid)]
+        seen |= refs.keys()
+        for commit in _list_fork_points(Git(source, new.executable), tips):
+            if commit not in fetched and peel(new, commit, "commit"):
+                partial_clones.fetch_missing_blobs(new, access, tree_of(new, commit))
+                fetched.add(commit)
+
+
 def copy_own_refs(source: Path, new: Git, access: RemoteAccess, lost: Container[str] = ()) -> list[str]:
     """Copy the refs of tasks that the new clone lacks, with their objects; returns those that are not copied.
 
     `lost`: those that a newer clone has but that could not be copied from it. They are not copied: a branch would move
-    back. Of a partial clone also the files that these tasks need are fetched. Raises: network errors, `quota_exceeded`,
-    `timeout`; `internal` if the refs cannot be read.
+    back. Nothing is asked of the remote: see `fetch_needed_files`. Raises: `quota_exceeded`, `timeout`; `internal` if
+    the refs cannot be read.
     """
     present = read_own_refs(new.git_dir)
     refs = {name: text for name, text in read_own_refs(source).items() if name not in present}
     old = Git(source, new.executable)
-    tips = [oid for oid in refs.values() if is_object_id(oid)]
-    for commit in _list_fork_points(old, tips) if partial_clones.is_partial(new) else ():
-        if peel(new, commit, "commit"):
-            partial_clones.fetch_missing_blobs(new, access, tree_of(new, commit))
     copied = [name for name in refs if name not in lost and not is_bad_name(name)]
     for start in range(0, len(copied), _AT_ONCE):
         _try_copy_refs(old, new, copied[start : start + _AT_ONCE], access)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
-from sandbox.git.failures import classify, fetch_memory_error, is_transient, may_need_more_memory
+from sandbox.git.failures import classify, fetch_memory_error, is_moved_ref, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.read_refs import NOTES, SHOWN
 from sandbox.git.local.repository_layout import open_local_repository
@@ -437,7 +437,8 @@ def _fetch(
     stdin: bytes = b"",
 ) -> str:
     """A local repository is read a second time if an object was missing: its owner's `git gc` may have moved objects
-    into a pack since we listed the files. The caller holds the repository's lock.
+    into a pack since we listed the files. So is any, if a ref of the clone moved meanwhile: a push moves the
+    remote-tracking branch. The caller holds the repository's lock.
     """
 
     def fetch() -> str:
@@ -452,7 +453,8 @@ def _fetch(
     try:
         return run_despite_stale_locks(git.git_dir, fetch)
     except SandboxError as error:
-        if local_path_of(access.remote) is None or error.code not in _READ_AGAIN:
+        is_read_again = local_path_of(access.remote) is not None and error.code in _READ_AGAIN
+        if not is_read_again and not is_moved_ref(error):
             raise
     return fetch()
 

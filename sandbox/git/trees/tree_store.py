@@ -13,7 +13,7 @@ from sandbox.git.blobs import READ_BYTES, missing_object_error, stream_blob
 from sandbox.git.entries import Item
 from sandbox.git.failures import OutOfMemory
 from sandbox.git.maintenance import store_objects
-from sandbox.git.partial import is_partial
+from sandbox.git.partial import is_partial, make_environment
 from sandbox.git.process import MOST_LOOSE, Git
 from sandbox.git.trees.loose_objects import LooseObjects
 from sandbox.git.trees.nodes import NewDirectory, NewFile, Node, list_new, oid_of
@@ -35,6 +35,7 @@ TREE_BYTES = 32 * 1024**2
 
 _PACKED_BYTES = 16 * 1024**2
 """Contents that one pack may have: they are in memory twice, deflated and not."""
+_CHECK_DEADLINE_S = 600.0
 _AT_ONCE = 400
 _READ_AHEAD_BYTES = 1024**2
 """Directories that are read before the entries of the first one are counted: about 25,000 names."""
@@ -74,9 +75,21 @@ class TreeStore:
     def storing(self) -> AbstractContextManager[None]:
         """Hold off a repack of the clone until a ref leads to what is stored. Raises: `conflict` while it is packed.
 
-        Also in a clone that was put in the place of the one that was opened: what was written is in memory only.
+        Also in a clone that was put in the place of the one that was opened: then the caller asks `require_whole`.
         """
         return store_objects(replace(self.git, clone_id=None))
+
+    def require_whole(self, oid: str) -> None:
+        """Before a ref leads to what was stored, or its id is returned. Inside `storing`. Raises: `conflict` if another
+        clone is in place than the one that was opened, and it lacks something: the base, or what an earlier snapshot
+        stored without a ref, which is in memory no more.
+        """
+        found = self.git.git_dir.stat()
+        if self.git.clone_id in {None, (found.st_dev, found.st_ino)}:
+            return
+        question = ("rev-list", "--objects", "--quiet", "--missing=allow-promisor", oid, "--not", "--all")
+        if self.git.attempt(*question, env=make_environment(self.git), deadline_s=_CHECK_DEADLINE_S).code != 0:
+            raise _replaced_error(self.git)
 
     def store_new(self, root: Node) -> None:
         """Store what was written at and below a node: few objects as files of their own, more as packs, since a disk
@@ -226,3 +239,12 @@ def _require(found: _FoundT | None, oid: str) -> _FoundT:
     if found is None:
         raise missing_object_error(f"Object {oid[:12]} is not in the cache clone, or of another kind")
     return found
+
+
+def _replaced_error(git: Git) -> SandboxError:
+    return SandboxError(
+        ErrorCode.CONFLICT,
+        f"The cache clone {git.git_dir.name} was repaired since this tree was opened",
+        details="the new clone lacks the base commit, or a part of a snapshot that no ref leads to",
+        hint="No ref was moved. Open the tree again, and repeat its changes.",
+    )

@@ -288,12 +288,13 @@ class TreeValue:
     def snapshot(self) -> str:
         """Store the content; returns `pristine`, or the id of the tree. Without a ref to it, it is kept for a day.
 
-        Raises: `quota_exceeded` for a full disk, `conflict` while the clone is packed.
+        Raises: `quota_exceeded` for a full disk, `conflict` while the clone is packed; as `TreeStore.require_whole`.
         """
         if self.is_pristine:
             return PRISTINE
         with self.store.storing():
             self.store.store_new(self.root)
+            self.store.require_whole(self.tree)
         return self.tree
 
     def commit(
@@ -315,6 +316,7 @@ class TreeValue:
         with self.store.storing():
             self.store.store_new(self.root)
             self.store.loose.write(b"commit", content, oid)
+            self.store.require_whole(oid.hex())
             if ref is not None:
                 move_ref(self.store.git, ref, oid.hex(), expected or self.base_commit)
         base = Item(DIRECTORY, bytes.fromhex(self.tree))

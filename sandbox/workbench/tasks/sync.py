@@ -41,7 +41,7 @@ from sandbox.policy.writes import parse_writable_path
 from sandbox.store.records import save_task
 from sandbox.text import one_line
 from sandbox.workbench.controller.commit_identity import add_commit_trailers, choose_identity
-from sandbox.workbench.controller.disk_admission import Writer
+from sandbox.workbench.controller.disk_admission import RECORD_DEMAND, Writer
 from sandbox.workbench.controller.disk_demands import demand_of_difference
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.repositories.clone import fetch_whole_tree
@@ -219,8 +219,11 @@ def _merge_and_move(
             status, note = dict(build_status(opened)), describe_hidden_texts(shown)
             found = SyncResult(**status, state=SyncState.CONFLICTS, onto=goal.commit, previous=previous, note=note)
             return found.model_copy(update={"conflicts": shown})
+    source = _open_source(services, opened, ours, tree)
+    with services.disk.admit(Writer.COMMIT, RECORD_DEMAND), store_objects(git):
         head = goal.commit if is_forward else _commit_merge(services, task, git, tree, goal)
-        moved = _move(services, opened, (ours, tree), task.model_copy(update=_describe_move(task, goal, head)))
+        update = _describe_move(task, goal, head)
+        moved = _move(services, opened, source, (ours, tree), task.model_copy(update=update))
     with compare_task(services, moved) as after:
         status, note = dict(build_status(after)), _name_other_base(moved)
         return SyncResult(**status, state=SyncState.SYNCED, onto=goal.commit, previous=previous, note=note)
@@ -276,8 +279,10 @@ def checkout_task(
                 store_objects(git),
             ):
                 tree = _apply_changes(git, task, ours, goal)
+            source = _open_source(services, opened, ours, tree)
+            with store_objects(git):
                 update = _describe_move(task, goal, goal.commit)
-                moved = _move(services, opened, (ours, tree), task.model_copy(update=update))
+                moved = _move(services, opened, source, (ours, tree), task.model_copy(update=update))
         with compare_task(services, moved) as after:
             return CheckoutResult(**dict(build_status(after)), base_branch=goal.base_branch, previous=previous)
 
@@ -515,7 +520,17 @@ def _describe_move(task: Task, goal: _Goal, head: str) -> dict[str, object]:
     return update
 
 
-def _move(services: Services, opened: TaskComparison, trees: tuple[str, str], moved: Task) -> Task:
+def _open_source(services: Services, opened: TaskComparison, before: str, after: str) -> RestoreSource:
+    """What `_move` takes files from. Fetches those of Git LFS, so the clone is not held: a repair would wait for the
+    network. If another clone is put in its place meanwhile, the next `store_objects` refuses to go on; a repack deletes
+    nothing that is as new as the merged tree.
+    """
+    return RestoreSource(opened.git, find_large_files(services, opened.task.repo_id, opened.git, (before, after)))
+
+
+def _move(
+    services: Services, opened: TaskComparison, source: RestoreSource, trees: tuple[str, str], moved: Task
+) -> Task:
     """Change the files, then the branch, then the record. If the branch cannot be moved, the files are changed back.
     After a kill on the way `pending_moves` does it.
 
@@ -523,7 +538,6 @@ def _move(services: Services, opened: TaskComparison, trees: tuple[str, str], mo
     """
     task, git = opened.task, opened.git
     before, after = trees
-    source = RestoreSource(git, find_large_files(services, task.repo_id, git, trees))
     with services.disk.admit(Writer.RESTORE, demand_of_difference(git, before, after, source.large)):
         require_writable_disk(services.home, task)
         begin_move(services.home, task, trees, moved)

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -21,10 +22,11 @@ from pydantic import SecretStr
 from sandbox import retries
 from sandbox.credentials import Credential
 from sandbox.errors import ErrorCode
-from sandbox.git import new_commits, objects, refs, transport
+from sandbox.git import cache_clones, new_commits, objects, refs, transport
 from sandbox.git.cache_clones import open_cache, refresh, resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
+from sandbox.git.failures import classify
 from sandbox.git.process import Git, build_command_line
 from sandbox.git.push.send import push
 from sandbox.git.transport import RemoteAccess, RemoteHead, network_access
@@ -742,3 +744,31 @@ def test_names_that_cannot_be_kept_are_a_typed_error(
     with refused(ErrorCode.UNSAFE_REPOSITORY):
         refresh(cache, access)
     assert leftovers(cache) == []
+
+
+def test_a_branch_that_a_push_moves_during_a_fetch_is_fetched_again(
+    upstream: Upstream, access: RemoteAccess, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed as `internal`, and a check of all objects followed."""
+    refresh(cache, access)
+    new = upstream.commit("new")
+    said = f"error: cannot lock ref 'refs/remotes/origin/main': is at {new} but expected {'1' * 40}\n"
+    real, answers = transport._fetch_readable, [classify("fetch", 1, said)]
+
+    def fetch(*of: Any, **options: Any) -> str:
+        if answers:
+            raise answers.pop()
+        return real(*of, **options)
+
+    monkeypatch.setattr(transport, "_fetch_readable", fetch)
+    monkeypatch.setattr(cache_clones, "is_intact", lambda *_: pytest.fail("all objects were checked"))
+    assert refresh(cache, access).commit == new
+    answers += [classify("fetch", 1, said)] * 2
+    upstream.commit("newer")
+    with refused(ErrorCode.CONFLICT):
+        refresh(cache, access)
+
+
+def test_a_ref_that_is_damaged_is_not_one_that_moved() -> None:
+    said = "error: cannot lock ref 'refs/x': unable to resolve reference 'refs/x': reference broken\n"
+    assert classify("fetch", 1, said).code is ErrorCode.INTERNAL

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import blobs, new_commits, objects, refs
+from sandbox.git import blobs, clone_lock, new_commits, objects, refs, transport
+from sandbox.git import partial as partial_clones
 from sandbox.git.cache_clones import is_intact, open_cache, refresh, replace_corrupt_clone, resolve_commit
 from sandbox.git.contents import content_of
 from sandbox.git.entries import REGULAR, TreeChange
@@ -265,6 +267,25 @@ def test_a_corrupt_partial_clone_is_made_again_partial_with_what_tasks_stand_on(
 
 
 # --- B18
+
+
+def test_a_repair_asks_the_remote_for_files_before_it_locks_the_clone(
+    partial: Git, access: RemoteAccess, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot waited for the download. Only the files of a task that began after it are fetched under the lock."""
+    monkeypatch.setattr(clone_lock, "WAIT_S", 0.2)
+    fetch, seen = transport.fetch_blobs, []
+    refs.move_ref(partial, "refs/heads/space-agent/task-1-x", upstream.oid("topic"), "0" * 40)
+
+    def fetch_blobs(git: Git, *rest: Any) -> None:
+        with clone_lock.hold_clone(partial.git_dir):
+            fetch(git, *rest)
+            seen.append(git.git_dir.name)
+
+    monkeypatch.setattr(partial_clones, "fetch_blobs", fetch_blobs)
+    replace_corrupt_clone(partial.git_dir, access)
+    assert len(seen) == 2, "of the default branch and of the task"
+    assert list_missing_blobs(partial, tree(partial, "topic")) == []
 
 
 def test_b18_no_command_of_ours_fetches_by_itself(partial: Git, upstream: Upstream, tmp_path: Path) -> None:

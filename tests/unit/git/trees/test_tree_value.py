@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tracemalloc
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode
+from sandbox.git.cache_clones import open_cache
 from sandbox.git.entries import Item
 from sandbox.git.failures import OutOfMemory
 from sandbox.git.maintenance import repack
@@ -591,3 +593,60 @@ def test_a_directory_of_another_mode_is_one(upstream: Upstream) -> None:
     assert ls_tree(upstream, saved).split() == ["b.txt", "b/c.txt", "new"]
     wrong = store(format_tree({name: Item(int(mode, 8), oid) for mode, name, oid in items}))
     run(["git", "fsck", wrong], cwd=upstream.git_dir, code=1)
+
+
+# --- a clone that is replaced (docs/adr/0200)
+
+
+@pytest.fixture
+def clone(source: Upstream, tmp_path: Path) -> Path:
+    """Two clones, `clone` and `new`."""
+    for name in ("clone", "new"):
+        run(["git", "clone", "--quiet", "--bare", "--no-hardlinks", str(source.root), str(tmp_path / name)])
+    return tmp_path / "clone"
+
+
+def replace_clone(clone: Path) -> None:
+    clone.rename(clone.with_name("aside"))
+    clone.with_name("new").rename(clone)
+
+
+def open_clone(clone: Path) -> TreeValue:
+    return open_tree(open_cache(clone), "v1")
+
+
+def require_whole(clone: Path) -> None:
+    """Each ref leads to objects that are there."""
+    run(["git", f"--git-dir={clone}", "rev-list", "--objects", "--all", "--quiet"])
+
+
+def test_what_was_stored_without_a_ref_is_missed_in_a_replaced_clone(clone: Path) -> None:
+    """The commit was accepted, with a directory that no clone in place has."""
+    value = open_clone(clone).write("new/f", b"work\n")
+    value.snapshot()
+    replace_clone(clone)
+    with refused(ErrorCode.CONFLICT) as caught:
+        value.commit("m", IDENTITY, ref="refs/heads/x", expected="0" * 40)
+    assert "Open the tree again" in caught.value.hint
+    with refused(ErrorCode.CONFLICT):
+        value.snapshot()
+    assert not (clone / "refs/heads/x").exists()
+    require_whole(clone)
+
+
+def test_the_base_is_required_in_a_replaced_clone(clone: Path) -> None:
+    value = open_clone(clone).write("new/f", b"work\n")
+    shutil.rmtree(clone.with_name("new"))
+    run(["git", "init", "--quiet", "--bare", str(clone.with_name("new"))])
+    replace_clone(clone)
+    with refused(ErrorCode.CONFLICT):
+        value.commit("m", IDENTITY, ref="refs/heads/x", expected="0" * 40)
+    assert not (clone / "refs/heads/x").exists()
+
+
+def test_a_value_that_was_never_stored_goes_on_in_a_replaced_clone(clone: Path) -> None:
+    value = open_clone(clone).write("new/f", b"work\n")
+    replace_clone(clone)
+    made = value.commit("m", IDENTITY, ref="refs/heads/x", expected="0" * 40)
+    assert made.value.read("new/f") == b"work\n"
+    require_whole(clone)

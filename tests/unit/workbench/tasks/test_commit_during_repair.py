@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.git import clone_lock, set_aside
+from sandbox.git import clone_lock, refs, set_aside
+from sandbox.git.cache_clones import open_cache
+from sandbox.workbench.repositories import lfs
+from sandbox.workbench.tasks import sync
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
@@ -100,3 +106,108 @@ def test_a_repair_waits_for_what_is_being_stored(desk: Desk, monkeypatch: pytest
             pass
         with clone_lock.hold_clone(clone_of(desk)):  # writers do not exclude each other, nor one that holds it already
             pass
+
+
+def test_a_repair_is_not_starved_by_writers_that_come_and_go(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There was never a moment without one of them."""
+    monkeypatch.setattr(clone_lock, "WAIT_S", 5.0)
+    path, is_over, began = clone_of(desk), threading.Event(), threading.Barrier(7)
+
+    def write_on(number: int) -> None:
+        for turn in range(10_000):
+            with clone_lock.hold_clone(path):
+                if not turn:
+                    began.wait(60)
+                if is_over.wait(0.15 + number / 50):
+                    return
+
+    with ThreadPoolExecutor(6) as threads:
+        writers = [threads.submit(write_on, number) for number in range(6)]
+        began.wait(60)
+        try:
+            with clone_lock.hold_for_replacement(path):
+                is_over.set()
+        finally:
+            is_over.set()
+        assert [writer.result(60) for writer in writers] == [None] * 6
+
+
+@contextmanager
+def waiting_repair(path: Path) -> Iterator[Future[bool]]:
+    """A repair that waits for a writer. Its result: whether it got the clone."""
+
+    def repair() -> bool:
+        with clone_lock.hold_for_replacement(path):
+            return True
+
+    threads = ThreadPoolExecutor(1)
+    future = threads.submit(repair)
+    threads.shutdown(wait=False)  # it ends after the block, which holds the clone
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        while not clone_lock._is_repair_waiting(fd):
+            time.sleep(0.01)
+        yield future
+    finally:
+        os.close(fd)
+
+
+def test_a_writer_that_a_repair_waits_for_still_moves_refs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each move holds the clone again. If it let the repair go first, both would wait for ever."""
+    monkeypatch.setattr(clone_lock, "WAIT_S", 5.0)
+    git, path = open_cache(clone_of(desk)), clone_of(desk)
+    with clone_lock.hold_clone(path), waiting_repair(path) as repair:
+        began = time.monotonic()
+        refs.move_ref(git, "refs/sandbox/test", desk.task.base_commit, "0" * 40)
+        assert time.monotonic() - began < 2
+        assert not repair.done()
+    assert repair.result(60)
+
+
+def test_one_long_writer_does_not_stop_the_others_with_a_repair(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a thread that works for the long one goes on after a while: no mistake is a deadlock."""
+    monkeypatch.setattr(clone_lock, "WAIT_S", 5.0)
+    monkeypatch.setattr(clone_lock, "YIELD_S", 0.3)
+    path = clone_of(desk)
+
+    def write() -> float:
+        began = time.monotonic()
+        with clone_lock.hold_clone(path):
+            return time.monotonic() - began
+
+    with ThreadPoolExecutor(1) as threads, clone_lock.hold_clone(path), waiting_repair(path) as repair:
+        assert 0.3 <= threads.submit(write).result(60) < 3
+    assert repair.result(60)
+
+
+def test_a_clone_that_is_gone_is_not_written_to(desk: Desk) -> None:
+    git, path = open_cache(clone_of(desk)), clone_of(desk)
+    path.rename(path.with_name("elsewhere"))
+    with refused(ErrorCode.NOT_FOUND) as caught, clone_lock.hold_clone(path, git.clone_id):
+        pass
+    path.with_name("elsewhere").rename(path)
+    assert "No data was stored" in caught.value.hint
+
+
+@pytest.mark.parametrize("act", ["sync", "checkout"])
+def test_a_repair_does_not_wait_for_files_of_git_lfs(act: str, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clone_lock, "WAIT_S", 0.2)
+    desk.write("mine", b"mine\n")
+    if act == "sync":
+        desk.workbench.commit(desk.task.id, "mine")
+    desk.upstream.commit("theirs")
+    desk.workbench.clone(str(desk.upstream.root))
+    find, seen = lfs.find_large_files, []
+
+    def find_large_files(*of: Any, **options: Any) -> Any:
+        with clone_lock.hold_for_replacement(clone_of(desk)):
+            seen.append(of)
+        return find(*of, **options)
+
+    monkeypatch.setattr(sync, "find_large_files", find_large_files)
+    if act == "sync":
+        desk.workbench.sync_task(desk.task.id)
+    else:
+        desk.workbench.checkout_task(desk.task.id, "main")
+    assert seen
+    assert (desk.root / "mine").read_bytes() == b"mine\n"
