@@ -22,7 +22,7 @@ _QUOTED = re.compile(r"""["']:?([^"'\n]{1,200})["']""")
 
 
 def find_listed(read: Callable[[str], bytes | None], kinds: Collection[str], folders: Iterable[str]) -> frozenset[str]:
-    """The folders that manifests at the top list as members, if the tests of the top are theirs, too. `kinds`: of `rust`,
+    """The folders that manifests at the top list as members, if the tests of the top are theirs. `kinds`: of `rust`,
     `python`, `node`, `maven` and `gradle`. Go is not among them: `go test ./...` tests one module of a workspace.
     """
     manifests = Manifests(read)
