@@ -214,7 +214,7 @@ def _unchecked(facts: SeenFacts) -> Iterator[Remark]:
     commands = [f"`sandbox repo set {facts.repo_id} {added}` adds {'it' if len(others) == 1 else 'them'}"]
     remedy = commands if others and _is_plain(place) else []
     remedy.append(f"`sandbox repo set {facts.repo_id} --profile {facts.profile}` keeps this choice")
-    own = f"; a profile of yours runs {_join(list(foreign))} (docs/profiles.md)" if foreign else ""
+    own = f"; a profile of yours runs {_join(list(foreign))} (docs/other-languages.md)" if foreign else ""
     yield Remark(
         kind=RemarkKind.UNCHECKED,
         seen=f"Only the tests of {facts.profile} run. {text[:1].upper() if not others else text[:1]}{text[1:]}",

@@ -117,9 +117,16 @@ def find_workspace(collection: Collection, folder: str) -> str:
     for root in (folder, *_list_above(folder)):
         workspace = collection.load_toml(posixpath.join(root, FILE)).get("workspace")
         if isinstance(workspace, dict):
-            excluded = [resolve_folder(root, path) for path in _list(workspace.get("exclude"))]
-            return folder if folder in excluded else root
+            excluded, listed = (
+                [resolve_folder(root, path) for path in _list(workspace.get(key))] for key in ("exclude", "members")
+            )
+            return folder if _is_excluded(folder, excluded) and folder not in listed else root
     return folder
+
+
+def _is_excluded(folder: str, excluded: list[str | None]) -> bool:
+    """As cargo compares them: with a folder, those below it are excluded."""
+    return any(path is not None and f"{folder}/".startswith(f"{path}/") for path in excluded)
 
 
 def _list_above(folder: str) -> Iterator[str]:

@@ -47,10 +47,11 @@ class NamedFolder:
 class Collection:
     """What was found so far. `project`: the project's own name. `extras`: the lists of its extras, with their origins,
     by normalized name, `NAME[EXTRA]` for those of another package of the tree. `wanted_extras`: those that some file
-    selects. `unnamed`: lists, with their origins, that hold a test tool and have names that do not say what they are
-    for. `groups`: the entries of dependency groups, by normalized name; `added_groups`: those that were added, and as
-    what. `of_tree`: names of packages of the tree, which no registry is asked for. `elsewhere`: names of packages that
-    come neither from a registry nor from the tree, and why they are refused. `named_folders`: packages of the tree that
+    selects. `unnamed`: each adds a list that holds a test tool and has a name that does not say what it is for.
+    `has_other_index`: pyproject.toml names one beside the public one, from which packages may be meant to come.
+    `groups`: the entries of dependency groups, by normalized name; `added_groups`: those that were added, and as what.
+    `of_tree`: names of packages of the tree, which no registry is asked for. `elsewhere`: names of packages that come
+    neither from a registry nor from the tree, and why they are refused. `named_folders`: packages of the tree that
     requirements files name. `computed`: the project's build computes what it needs to run; `declared`: pyproject.toml
     says it, so setup.py does not. `is_cut`: a lock file has more entries than are read, so none of it is followed.
     """
@@ -72,7 +73,8 @@ class Collection:
     named_folders: list[NamedFolder] = field(default_factory=list)
     computed: bool = False
     declared: bool = False
-    unnamed: list[tuple[object, str]] = field(default_factory=list)
+    has_other_index: bool = False
+    unnamed: list[Callable[[], None]] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
     locked: list[LockedPackage] = field(default_factory=list)
     is_cut: bool = False

@@ -15,17 +15,20 @@ _LISTS = ("dependencies", "extra-dependencies")
 
 
 def read_hatch(collection: Collection) -> None:
-    """Add what Hatch installs for tests and for the build."""
+    """Add what Hatch installs for tests and for the build. Where pyproject.toml names another index, only the lists of
+    its own environments whose names say that they are for tests.
+    """
     _read_settings(
         collection, read_table(collection.load_toml(PYPROJECT), "tool", "hatch"), f"{PYPROJECT}: tool.hatch."
     )
-    _read_settings(collection, collection.load_toml(FILE), f"{FILE}: ")
+    if not collection.has_other_index:
+        _read_settings(collection, collection.load_toml(FILE), f"{FILE}: ")
 
 
 def _read_settings(collection: Collection, settings: Mapping[str, Any], place: str) -> None:
     for name, environment in read_table(settings, "envs").items():
         _read_environment(collection, name, read_table(environment), f"{place}envs.{name}")
-    for where, hook in _list_hooks(read_table(settings, "build")):
+    for where, hook in () if collection.has_other_index else _list_hooks(read_table(settings, "build")):
         if "dependencies" in hook:
             collection.add(hook["dependencies"], Role.BUILD, f"{place}{where}.dependencies")
 
@@ -36,7 +39,7 @@ def _read_environment(collection: Collection, name: str, table: Mapping[str, Any
         if role:
             collection.add(table[key], role, f"{origin}.{key}")
     if role is None:
-        lists = (table.get(key) for key in _LISTS)
+        lists = () if collection.has_other_index else (table.get(key) for key in _LISTS)
         note_unnamed(collection, [text for found in lists if isinstance(found, list) for text in found], origin)
         return
     collection.want_extras(_list_texts(table.get("features")), role)

@@ -30,7 +30,9 @@ def read_npm_lock(collection: Collection, project: NodeProject) -> list[Placed]:
         document = collection.load_json(path, LOCK_BYTES)
         if not document:
             continue
-        if isinstance(packages := document.get("packages"), dict):
+        packages = document.get("packages")
+        _note_elsewhere(collection, packages, document.get("dependencies"))
+        if isinstance(packages, dict):
             if not _is_of(packages.get(""), project):
                 collection.refuse("it is older than package.json", RefusalReason.VERSION, path)
                 return []
@@ -40,6 +42,29 @@ def read_npm_lock(collection: Collection, project: NodeProject) -> list[Placed]:
         placed = list(_read_entries(collection, entries, path))
         return [] if collection.is_cut else placed
     return []
+
+
+def _note_elsewhere(collection: Collection, packages: object, dependencies: object) -> None:
+    """Say the collection what the project takes from the tree or from git: no registry is asked for these names, also
+    if the lock file is not followed.
+    """
+    places = packages if isinstance(packages, dict) else {}
+    first_format = dependencies if isinstance(dependencies, dict) else {}
+    entries = (*places.items(), *((f"node_modules/{name}", entry) for name, entry in first_format.items()))
+    collection.of_tree |= {
+        place.rpartition("node_modules/")[2]
+        for place, entry in entries
+        if place.count("node_modules/") == 1 and isinstance(entry, dict) and _is_elsewhere(entry)
+    }
+
+
+def _is_elsewhere(entry: Mapping[str, Any]) -> bool:
+    resolved, version = entry.get("resolved"), entry.get("version")
+    return (
+        entry.get("link") is True
+        or (isinstance(resolved, str) and not resolved.startswith(("https://", "http://")))
+        or (isinstance(version, str) and ":" in version and not version.startswith("npm:"))
+    )
 
 
 def _read_entries(collection: Collection, entries: Iterator[tuple[str, Any]], path: str) -> Iterator[Placed]:

@@ -16,6 +16,7 @@ from sandbox.models.dependencies import RefusalReason
 FILE = "package.json"
 PNPM_WORKSPACE = "pnpm-workspace.yaml"
 _CATALOG = "catalog:"
+_MORE_MARKS = frozenset("{}()")  # `{libs,apps}/*`, `@(libs|apps)/*`: the folders that they name are not found
 GROUPS = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
 
 
@@ -131,6 +132,8 @@ def _read_members(collection: Collection, document: Mapping[str, Any]) -> tuple[
     for text in listed[:MAX_MEMBERS]:
         is_pattern = isinstance(text, str) and ("*" in text or text.startswith("!"))
         try:
+            if isinstance(text, str) and not _MORE_MARKS.isdisjoint(text):
+                raise RefusedTextError(RefusalReason.PATH)
             if is_pattern and ".." not in text and not text.startswith("/"):
                 patterns.append(text)
             elif text != ".":  # of pnpm: the root, which is a project anyway

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sandbox.dependencies.collection import Collection
+from sandbox.dependencies.collection import MAX_ENTRIES, Collection
 from sandbox.dependencies.folder_patterns import find_members
 from sandbox.dependencies.node_manifest import FILE, NodeProject, read_project
 from sandbox.dependencies.node_tree import require_folder
@@ -15,18 +15,13 @@ from sandbox.models.dependencies import RefusalReason
 
 @dataclass(frozen=True)
 class NodeWorkspace:
-    """`root`: the project at the top. `members`: the others by folder. `is_whole`: all members are there; else one may
-    need another that was not found, which no registry has.
+    """`root`: the project at the top. `members`: the others by folder. `is_whole`: all members are there; else what
+    one needs may be another one that was not found, and no registry is asked for it.
     """
 
     root: NodeProject
     members: Mapping[str, NodeProject] = field(default_factory=dict)
     is_whole: bool = True
-
-    @property
-    def own_names(self) -> frozenset[str]:
-        """The names of members: what asks for one asks no registry."""
-        return frozenset(member.name for member in self.members.values())
 
     @property
     def projects(self) -> dict[str, NodeProject]:
@@ -35,12 +30,15 @@ class NodeWorkspace:
 
 
 def read_workspace(collection: Collection, root: NodeProject) -> NodeWorkspace:
-    """The members that a root lists, and those in folders that fit its patterns."""
+    """The members that a root lists, and those in folders that fit its patterns. Says the collection their names."""
     known = len(collection.refused)
     folders = list(dict.fromkeys([*root.members, *_find_members(collection, root.patterns)]))
     is_whole = root.lists_all and len(collection.refused) == known
     found = {folder: read_project(collection, folder) for folder in folders}
-    is_whole = is_whole and not any(r.reason is RefusalReason.LIMIT for r in collection.refused[known:])
+    unread = (RefusalReason.LIMIT, RefusalReason.SYNTAX)
+    is_whole = is_whole and not any(refused.reason in unread for refused in collection.refused[known:])
+    is_whole = is_whole and len(collection.refused) < MAX_ENTRIES  # later ones are not recorded
+    collection.of_tree |= {member.name for member in found.values() if member}
     return NodeWorkspace(root, {folder: member for folder, member in found.items() if member}, is_whole)
 
 

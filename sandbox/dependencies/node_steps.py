@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache
 from pathlib import Path
 
 from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop, read_script
 from sandbox.dependencies.node_lock import LOCK_FILES, read_npm_lock
-from sandbox.dependencies.node_manifest import FILE, GROUPS, PNPM_WORKSPACE, read_project
+from sandbox.dependencies.node_manifest import FILE, GROUPS, PNPM_WORKSPACE, NodeProject, read_project
 from sandbox.dependencies.node_members import NodeWorkspace, read_workspace
 from sandbox.dependencies.node_tree import Placed, describe_archive
 from sandbox.dependencies.node_values import require_name, require_range, split_spec
@@ -43,13 +45,16 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
     project = read_project(collection)
     if project is None:
         return None
-    workspace = read_workspace(collection, project)
-    projects = _list_asking(workspace, _add_needs(project.groups, needs))
+    workspace = cache(lambda: read_workspace(collection, project))  # after the lock file: members may be many
     placed = read_npm_lock(collection, project) or read_other_locks(collection, workspace)
     runtimes = [text for text in needs if split_spec(text)[0] in _RUNTIMES]
     runtime = {"runtime": _parse_need(runtimes[0])[1]} if runtimes else {}
-    if not _is_complete(placed, workspace, [text for text in needs if text not in runtimes]):
+    if not _is_complete(collection, placed, project, [text for text in needs if text not in runtimes]):
         placed = []
+    projects: _Projects = {"": _add_needs(project.groups, needs)}
+    projects = _leave_out(
+        projects if placed or collection.is_cut else _add_members(projects, workspace()), collection.of_tree
+    )
     if not placed and not any(group for groups in projects.values() for group in groups.values()):
         return None
     manifest, asked = collection.to_manifest(), _list_asked(projects)
@@ -73,12 +78,16 @@ def plan_layer(read: ReadFile, needs: Sequence[str]) -> LayerPlan | None:
 _Projects = dict[str, Mapping[str, Mapping[str, str]]]
 
 
-def _list_asking(workspace: NodeWorkspace, root: Mapping[str, Mapping[str, str]]) -> _Projects:
-    """What the root and its members ask for, without what they need of each other."""
-    own, members = workspace.own_names, {folder: member.groups for folder, member in workspace.members.items()}
+def _add_members(root: _Projects, workspace: NodeWorkspace) -> _Projects:
+    """With what members ask for, if all are known: else what one needs may be another, which no registry has."""
+    members = {folder: member.groups for folder, member in workspace.members.items()}
+    return {**root, **_leave_out(members, {workspace.root.name})} if workspace.is_whole else root
+
+
+def _leave_out(projects: _Projects, names: AbstractSet[str]) -> _Projects:
     return {
-        folder: {group: {n: text for n, text in found.items() if n not in own} for group, found in groups.items()}
-        for folder, groups in {"": root, **members}.items()
+        folder: {group: {n: text for n, text in found.items() if n not in names} for group, found in groups.items()}
+        for folder, groups in projects.items()
     }
 
 
@@ -96,20 +105,14 @@ def _parse_need(text: str) -> tuple[str, str]:
         raise ValueError(f"{text!r} is refused: {refused.reason.value}") from refused
 
 
-def _is_complete(placed: Sequence[Placed], workspace: NodeWorkspace, needs: Sequence[str]) -> bool:
-    """Whether a lock file places all that the profile, package.json and those of its members ask for."""
-    there: dict[str, set[str]] = {}
-    for one in placed:
-        if len(one.place.names) == 1:
-            there.setdefault(one.place.base, set()).add(one.place.names[0])
-    top = there.get("", set()) | workspace.own_names
-    own_needs = {_parse_need(text)[0] for text in needs}
-    projects = workspace.projects if workspace.is_whole else {"": workspace.root}
-    return bool(placed) and all(
-        {name for group in GROUPS[:2] for name in project.groups.get(group, {})} | (set() if folder else own_needs)
-        <= top | project.linked | there.get(folder, set())
-        for folder, project in projects.items()
-    )
+def _is_complete(collection: Collection, placed: Sequence[Placed], project: NodeProject, needs: Sequence[str]) -> bool:
+    """Whether a lock file places all that package.json and the profile ask for. Members are not compared: what one
+    lacks there may be a package that no registry has, or another one of the same name.
+    """
+    there = {one.place.names[0] for one in placed if not one.place.base and len(one.place.names) == 1}
+    wanted = {name for group in GROUPS[:2] for name in project.groups.get(group, {})}
+    known = there | project.linked | collection.of_tree
+    return bool(placed) and {*wanted, *(_parse_need(text)[0] for text in needs)} <= known
 
 
 def _write_packages(placed: Iterable[Placed]) -> bytes:

@@ -24,6 +24,7 @@ from sandbox.dependencies.node_values import (
     split_spec,
 )
 from sandbox.dependencies.requirement_text import RefusedTextError
+from sandbox.models.dependencies import RefusalReason
 
 PNPM = "pnpm-lock.yaml"
 YARN = "yarn.lock"
@@ -31,12 +32,17 @@ _ELSEWHERE = re.compile(
     r"^(?:link|file|workspace|portal|patch|exec|git[+@:]|github|https?):|^(?:[./]|~/)|://|\.git(?:#|$)"
 )
 
+_NO_REGISTRY = (RefusalReason.VERSION_CONTROL, RefusalReason.URL, RefusalReason.PATH)
+_PUBLIC = ("https://registry.yarnpkg.com/", "https://registry.npmjs.org/")
 _Needs = Mapping[str, str]
-_ReadGraph = Callable[[Collection, str, NodeWorkspace], tuple[dict[str, Package], dict[str, _Needs]]]
+_ReadWorkspace = Callable[[], NodeWorkspace]
+_ReadGraph = Callable[[Collection, str, _ReadWorkspace], tuple[dict[str, Package], dict[str, _Needs]]]
 
 
-def read_other_locks(collection: Collection, workspace: NodeWorkspace) -> list[Placed]:
-    """What the first of these lock files leads to; empty if there is none."""
+def read_other_locks(collection: Collection, workspace: _ReadWorkspace) -> list[Placed]:
+    """What the first of these lock files leads to; empty if there is none. `workspace`: reads the members, which is
+    done after the lock file is read: they may be more than are read, and only yarn.lock needs them.
+    """
     readers: Mapping[str, _ReadGraph] = {PNPM: _read_pnpm, YARN: _read_yarn}
     for path, read in readers.items():
         if not (text := collection.load_text(path, LOCK_BYTES)):
@@ -50,13 +56,14 @@ def read_other_locks(collection: Collection, workspace: NodeWorkspace) -> list[P
                 _ = one.file  # refused here if it is too long
         except RefusedTextError as refused:
             collection.refuse(path, refused.reason, path)
+            collection.is_cut = True
             return []
         return placed
     return []
 
 
 def _read_pnpm(
-    collection: Collection, text: str, _workspace: NodeWorkspace
+    collection: Collection, text: str, _workspace: _ReadWorkspace
 ) -> tuple[dict[str, Package], dict[str, _Needs]]:
     """The formats 6 and 9. Keys: `NAME@VERSION(PEERS)`; format 6 has a slash before them."""
     document = yaml_subset.parse(text)
@@ -95,11 +102,20 @@ def _read_pnpm_package(collection: Collection, key: str, about: Mapping[str, Any
 def _list_pnpm_needs(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Names with keys: a value is a version with peers, or a key, of an alias."""
     for name, value in found.items():
-        text = value.get("version") if isinstance(value, dict) else value
-        if not isinstance(text, str) or not _is_name(name) or _ELSEWHERE.search(text.removeprefix("/")):
+        text = _version_of(value)
+        if not isinstance(text, str) or not _is_name(name) or _is_elsewhere(value):
             continue  # recorded where package.json asks for it; what is no name is no folder of `node_modules`
         is_key = text.startswith("/") or "@" in text.partition("(")[0]
         yield name, text.removeprefix("/") if is_key else f"{name}@{text}"
+
+
+def _version_of(value: object) -> object:
+    return value.get("version") if isinstance(value, dict) else value
+
+
+def _is_elsewhere(value: object) -> bool:
+    text = _version_of(value)
+    return isinstance(text, str) and _ELSEWHERE.search(text.removeprefix("/")) is not None
 
 
 def _read_importers(collection: Collection, importers: Mapping[str, Any]) -> Iterator[tuple[str, _Needs]]:
@@ -110,6 +126,7 @@ def _read_importers(collection: Collection, importers: Mapping[str, Any]) -> Ite
             collection.refuse(f"workspace {path}", refused.reason, PNPM)
             continue
         groups = [_map(_as_map(entry), group) for group in LOCKED_GROUPS]
+        collection.of_tree |= {name for group in groups for name, found in group.items() if _is_elsewhere(found)}
         yield folder, {name: key for group in groups for name, key in _list_pnpm_needs(group)}
 
 
@@ -117,27 +134,43 @@ _YARN_FIELD = re.compile(r'( +)("[^"]*"|[^\s":]+):? ?(?:"([^"]*)"|(.*))', re.DOT
 
 
 def _read_yarn(
-    collection: Collection, text: str, workspace: NodeWorkspace
+    collection: Collection, text: str, workspace: _ReadWorkspace
 ) -> tuple[dict[str, Package], dict[str, _Needs]]:
     """Both formats: an entry has all ranges that led to it as its keys. The newer one has entries of members, too."""
     packages: dict[str, Package] = {}
     wanted: dict[str, _Needs] = {}
+    elsewhere, private = set[str](), set[str]()
     for number, (keys, entry) in enumerate(_split_yarn(text)):
         if number >= MAX_LOCKED:
             collection.cut_lock(YARN)
             break
         try:
             if (folder := _find_member(entry)) is not None:
+                elsewhere.add(split_spec(keys[0])[0])
                 wanted[folder] = _list_yarn_needs(_map(entry, "dependencies"))
                 continue
             package = _read_yarn_package(collection, keys[0], entry)
         except RefusedTextError as refused:
             collection.refuse(keys[0], refused.reason, YARN)
+            elsewhere |= {split_spec(keys[0])[0]} if refused.reason in _NO_REGISTRY else set()
             continue
         packages |= dict.fromkeys(map(_plain_key, keys), package) if package else {}
-    for folder, project in workspace.projects.items():
+        private |= set(map(_plain_key, keys)) if _is_of_other_registry(entry) else set()
+    collection.of_tree |= elsewhere - {split_spec(key)[0] for key in packages}  # a patch is of one of a registry
+    for folder, project in workspace().projects.items():
         wanted[folder] = {**wanted.get(folder, {}), **_list_declared(project)}
+    for folder in filter(None, wanted):  # members only: those of the root were always asked for
+        wanted[folder] = {name: key for name, key in wanted[folder].items() if key not in private}
     return _join_keys(packages, {"": wanted.pop(""), **wanted})
+
+
+def _is_of_other_registry(entry: Mapping[str, Any]) -> bool:
+    """Whether the lock file says that a package was taken from another registry than the public one, which may have
+    another package of its name.
+    """
+    resolved = str(entry.get("resolved", ""))
+    is_public = not resolved or resolved.startswith(_PUBLIC)
+    return not is_public or "::__archiveUrl=" in str(entry.get("resolution", ""))
 
 
 def _find_member(entry: Mapping[str, Any]) -> str | None:

@@ -18,6 +18,13 @@ def list_public_poetry_names(sources: object) -> set[str]:
     return {"pypi", *(name for name, _ in found)} - {name for name, is_public in found if not is_public}
 
 
+def names_other_index(sources: object) -> bool:
+    """Whether packages that name no index may be meant to come from another than the public one."""
+    tables = [source for source in sources if isinstance(source, dict)] if isinstance(sources, list) else []
+    general = [one for one in tables if one.get("explicit") is not True and one.get("priority") != "explicit"]
+    return not all(is_public for _, is_public in _list_indexes(general))
+
+
 def _list_indexes(sources: object) -> Iterator[tuple[str, bool]]:
     for source in sources if isinstance(sources, list) else ():
         if isinstance(source, dict) and "url" in source:

@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from sandbox.dependencies.collection import MAX_ENTRIES, MAX_GROUPS, Collection
 from sandbox.dependencies.poetry_constraints import convert_constraint
+from sandbox.dependencies.public_indexes import names_other_index
 from sandbox.dependencies.requirement_files import read_named_file
 from sandbox.models.dependencies import RefusalReason
 from sandbox.models.dependencies import RequirementRole as Role
@@ -39,6 +41,7 @@ def read_pyproject(collection: Collection) -> None:
     document = collection.load_toml(FILE)
     project = read_table(document, "project")
     poetry = read_table(document, "tool", "poetry")
+    collection.has_other_index = _has_other_index(read_table(document, "tool"))
     name = project.get("name") or poetry.get("name")
     collection.project = canonicalize_name(name) if isinstance(name, str) else ""
     wanted = project.get("requires-python")
@@ -57,6 +60,11 @@ def read_pyproject(collection: Collection) -> None:
     if "requires" in (build := read_table(document, "build-system")):
         collection.add(build["requires"], Role.BUILD, f"{FILE}: build-system.requires")
     _read_tools(collection, read_table(document, "tool"))
+
+
+def _has_other_index(tool: Mapping[str, Any]) -> bool:
+    places = (("poetry", "source"), ("pdm", "source"), ("uv", "index"))
+    return any(names_other_index(read_table(tool, name).get(key)) for name, key in places)
 
 
 def _read_dynamic(collection: Collection, tables: Mapping[str, Any]) -> bool:
@@ -89,11 +97,15 @@ def add_extra(collection: Collection, name: str, texts: object, origin: str) -> 
 def note_unnamed(collection: Collection, texts: object, origin: str) -> None:
     """Remember a list if its name does not say what it is for, and it holds a test tool."""
     if _names_test_tool(texts):
-        collection.unnamed.append((texts, origin))
+        collection.unnamed.append(partial(collection.add, texts, Role.DEVELOPMENT, origin))
 
 
 def _names_test_tool(texts: object) -> bool:
-    return isinstance(texts, list) and any(isinstance(text, str) and TEST_TOOLS.match(text) for text in texts)
+    return isinstance(texts, list) and _has_test_tool(texts)
+
+
+def _has_test_tool(texts: Iterable[object]) -> bool:
+    return any(isinstance(text, str) and TEST_TOOLS.match(text) for text in texts)
 
 
 def _read_groups(collection: Collection, groups: Mapping[str, Any]) -> None:
@@ -152,23 +164,18 @@ def _read_tools(collection: Collection, tool: Mapping[str, Any]) -> None:
         add_extra(collection, extra, texts, f"{FILE}: extra {extra}")
     read_poetry(collection, poetry, FILE, Role.RUNTIME)
     for place, entries, kind in list_poetry_tables(poetry):
-        if kind is None:
-            note_unnamed(collection, _list_poetry_texts(entries), f"{FILE}: {place}")
+        if kind is None and not collection.has_other_index and _has_test_tool(entries):
+            collection.unnamed.append(
+                partial(_read_poetry_table, collection, entries, Role.DEVELOPMENT, f"{FILE}: {place}")
+            )
     for name, texts in read_table(tool, "pdm", "dev-dependencies").items():
         origin = f"{FILE}: tool.pdm.dev-dependencies.{name}"
         if role := classify_list(name):
             collection.add(texts, role, origin)
-        else:
+        elif not collection.has_other_index:
             note_unnamed(collection, texts, origin)
     if "dev-dependencies" in (uv := read_table(tool, "uv")):
         collection.add(uv["dev-dependencies"], Role.DEVELOPMENT, f"{FILE}: tool.uv.dev-dependencies")
-
-
-def _list_poetry_texts(entries: Mapping[str, Any]) -> list[str]:
-    """A table as a list of requirements, without those that are refused."""
-    constraints = ((n, one) for n, entry in entries.items() for one in (entry if isinstance(entry, list) else [entry]))
-    converted = (convert_constraint(name, constraint) for name, constraint in constraints)
-    return [text for text in converted if isinstance(text, str) and text]
 
 
 def list_poetry_extras(poetry: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:

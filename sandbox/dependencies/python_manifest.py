@@ -84,18 +84,20 @@ def read_python_manifest(read: ReadFile) -> Manifest:
         read_lock_file(collection, lock_file)
     read_packages_of_tree(collection, add_named_folders(collection, members))
     if not _wants_tests(collection):
-        for texts, origin in collection.unnamed:
-            collection.add(texts, Role.DEVELOPMENT, origin)
+        for add in collection.unnamed:
+            add()
     collection.expand_extras()
     return collection.to_manifest()
 
 
 def _wants_tests(collection: Collection) -> bool:
-    """Whether a list that is for tests or development, or an extra that is selected, holds more than linters."""
-    listed = any(
-        found.role is Role.TEST or (found.role is Role.DEVELOPMENT and found.name not in _NOT_FOR_TESTS)
-        for found in collection.requirements
-    )
+    """Whether a list that is for tests or development, or an extra that is selected, holds more than linters; anything,
+    where another index is named: what a list with any name holds may be meant to come from there.
+    """
+    for_tests = [found for found in collection.requirements if found.role in {Role.TEST, Role.DEVELOPMENT}]
+    if collection.has_other_index:
+        return bool(for_tests or collection.wanted_extras)
+    listed = any(found.role is Role.TEST or found.name not in _NOT_FOR_TESTS for found in for_tests)
     return listed or any(
         role is not Role.DEVELOPMENT or not _has_linters_only(collection.extras.get(name, ([], ""))[0])
         for name, role in collection.wanted_extras

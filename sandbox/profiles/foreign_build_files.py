@@ -1,4 +1,7 @@
-"""Build files of languages, and of build tools, that no shipped profile is for. Pure."""
+"""Build files of languages that no shipped profile is for. Pure.
+
+Of languages alone: a build tool, such as Bazel, or a solution of Visual Studio, may build what the profile tests.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 _LANGUAGES: Mapping[str, tuple[str, ...]] = {
     "Ruby": ("Gemfile", "*.gemspec", "Rakefile"),
     "PHP": ("composer.json",),
-    ".NET": ("*.csproj", "*.fsproj", "*.sln"),
+    ".NET": ("*.csproj", "*.fsproj"),
     "Elixir": ("mix.exs",),
     "Erlang": ("rebar.config",),
     "Scala": ("build.sbt",),
@@ -21,8 +24,6 @@ _LANGUAGES: Mapping[str, tuple[str, ...]] = {
     "Nim": ("*.nimble",),
     "R": ("DESCRIPTION",),
     "Deno": ("deno.json",),
-    "Ant": ("build.xml",),
-    "Bazel": ("MODULE.bazel", "WORKSPACE"),
 }
 
 

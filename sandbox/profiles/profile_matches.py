@@ -11,11 +11,12 @@ from sandbox.lazy_dataclass import dataclass
 from sandbox.profiles import GENERIC, MARKER_BYTES, Marker, Profile, ReadBaseFile, require_usable
 
 _SHOWN_CHARS = 80
-_TESTED, _WEAK, _CERTAIN = 15, 22, 40
+_TESTED, _WEAK = 15, 22
 """Weights. Below the first, evidence is not of tests: a `requirements.txt` may be for documentation. If that of
-the profile in use is at most the second, any other one may be meant. From the third on it is the manifest of a
-language, and a Makefile beside it mostly calls its tools.
+the profile in use is at most the second, any other one may be meant. From the second on it is the manifest of a
+language with tests, and a Makefile beside it mostly calls its tools.
 """
+_TOOL_FILES = frozenset({"pyproject.toml", "setup.cfg"})  # without a package in them: settings of a linter
 _TARGETS = frozenset({"make", "make-check", "make-tests"})
 
 
@@ -59,7 +60,8 @@ def find_other_matches(matches: Sequence[ProfileMatch], used: Sequence[Profile])
         if match.profile.name not in names
         and any(check.id == "test" for check in match.profile.checks)
         and match.weight >= (_TESTED if first > _WEAK else 0)
-        and not (first >= _CERTAIN and match.profile.name in _TARGETS)
+        and not (first >= _WEAK and match.profile.name in _TARGETS)
+        and not _TOOL_FILES.issuperset(match.why)
         and (
             not {rule.ecosystem for rule in match.profile.layers} <= ecosystems
             if match.profile.layers

@@ -52,7 +52,12 @@ _NOT_OWN = frozenset(
 )
 
 
-_FOR_ANY_PROJECT = frozenset({"dockerfile", "flake.nix", "justfile", "noxfile.py", "taskfile.yml"})
+_FOR_ANY_PROJECT = frozenset(
+    {
+        *("dockerfile", "flake.nix", "justfile", "noxfile.py", "taskfile.yml"),
+        *("environment.yaml", "pixi.toml", "project.toml", "build.bazel", "workspace.bazel"),
+    }
+)
 """Build files that do not describe what is beside them: they often build what is in folders."""
 
 

@@ -9,7 +9,7 @@ from sandbox.context.advice import choose_projects
 from sandbox.dependencies.workspace_members import find_listed
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.blobs import read_blobs
-from sandbox.git.entries import SYMLINK
+from sandbox.git.entries import EXECUTABLE, REGULAR
 from sandbox.git.objects import list_named_entries, tree_of
 from sandbox.git.process import Git
 from sandbox.models import ChosenSettings, ProfileCandidate, ProfileCandidates, ProjectCandidate
@@ -90,7 +90,7 @@ def _file_reader(git: Git, commit: str) -> Callable[[str], bytes | None]:
 
     def read(path: str) -> bytes | None:
         entries = list_named_entries(git, tree_of(git, commit), [path.encode()])
-        found = [entry.oid for entry in entries if entry.mode != SYMLINK and 0 <= (entry.size or 0) <= MARKER_BYTES]
+        found = [entry.oid for entry in entries if entry.mode in {REGULAR, EXECUTABLE} and 0 <= (entry.size or 0) <= MARKER_BYTES]
         return next(iter(read_blobs(git, found)), None)
 
     return read

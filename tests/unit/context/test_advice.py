@@ -34,7 +34,7 @@ def test_other_languages_whose_tests_do_not_run_are_one_remark() -> None:
     assert remark.remedy == (
         "`sandbox repo set forge-one --project node=.:node --project make=.:make` adds them, "
         "`sandbox repo set forge-one --profile python` keeps this choice; a profile of yours runs Ruby "
-        "(docs/profiles.md)"
+        "(docs/other-languages.md)"
     )
     (remark,) = find_advice(replace(PLAIN, foreign=foreign))
     assert remark.seen == "Only the tests of make run. No profile is for Ruby (Gemfile, x.gemspec)"

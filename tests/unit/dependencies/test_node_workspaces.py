@@ -1,4 +1,4 @@
-"""Lock files of workspaces: the packages of all members are placed, or the lock file is not followed."""
+"""Workspaces: their lock files are followed, and no registry is asked for what is in the tree."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_packages_of_yarns_members_are_placed(lock: str) -> None:
     assert _places(found) == ["jest@29.0.0.tgz", "lerna@8.0.0.tgz", "packages+b:lerna@7.0.0.tgz"]
     assert found.refused == ()
     asked = json.loads(found.fetch_files["projects.json"])  # chosen from if the registry lacks what is locked
-    assert set(asked) == {"", "packages/a", "packages/b"}
+    assert set(asked) == {""}
 
 
 def test_members_that_a_newer_yarn_lock_names_are_placed_also_if_the_patterns_are_refused() -> None:
@@ -78,8 +78,11 @@ def test_members_that_a_newer_yarn_lock_names_are_placed_also_if_the_patterns_ar
     assert [refused.text for refused in found.refused] == ["workspace packages/*"]
 
 
-def _npm_lock(**places: str) -> str:
-    entries = {place: {"version": version, "integrity": SRI} for place, version in places.items()}
+def _npm_lock(**places: str | dict[str, object]) -> str:
+    entries: dict[str, object] = {
+        place: entry if isinstance(entry, dict) else {"version": entry, "integrity": SRI}
+        for place, entry in places.items()
+    }
     links = {f"node_modules/{name}": {"resolved": f"packages/{name}", "link": True} for name in "ab"}
     return json.dumps({"lockfileVersion": 3, "packages": {"": ROOT, **links, **entries}})
 
@@ -117,11 +120,11 @@ COMPLETE = {
 
 
 @pytest.mark.parametrize(("path", "lock"), INCOMPLETE.values(), ids=INCOMPLETE)
-def test_a_lock_file_that_lacks_a_package_of_a_member_is_not_followed(path: str, lock: str) -> None:
-    """Then versions are chosen for all."""
+def test_a_lock_file_that_lacks_a_package_of_a_member_is_followed_and_asks_for_no_more(path: str, lock: str) -> None:
+    """What it lacks may be a package of the tree that was not found, or one of an index that it does not name."""
     found = _plan({"package.json": json.dumps(ROOT), **MEMBERS, path: lock})
-    assert (_places(found), found.locked) == ([], ())
-    assert found.asked == ("jest@^29.0.0", "lerna@^7.0.0", "lerna@^8.0.0")
+    assert "lerna@8.0.0.tgz" in _places(found)
+    assert found.asked == ("lerna@^8.0.0",)
 
 
 @pytest.mark.parametrize(("path", "lock"), COMPLETE.values(), ids=COMPLETE)
@@ -137,13 +140,107 @@ def test_a_member_that_the_root_needs_makes_no_lock_file_incomplete() -> None:
     assert len(_places(found)) == 3
 
 
-def test_members_are_not_compared_with_the_lock_file_if_not_all_are_known() -> None:
-    """What one needs may be another that was not found."""
+def test_members_that_are_not_known_end_no_lock_file() -> None:
     files = {f"many/m{n}/package.json": json.dumps({"name": f"m{n}"}) for n in range(61)}
     root = ROOT | {"workspaces": ["packages/*", "many/*"]}
     member = {"packages/a/package.json": json.dumps({"name": "a", "dependencies": {"m1": "1.0.0", "jest": "^29.0.0"}})}
     found = _plan({"package.json": json.dumps(root), **files, **MEMBERS, **member, "yarn.lock": LOCKS["yarn-1"]})
     assert len(_places(found)) == 3
+
+
+def test_of_a_yarn_member_no_package_of_another_registry_is_asked_for() -> None:
+    """The public one may have another of its name. Control: one of the public registry."""
+    for host, expected in (("e.test", []), ("registry.yarnpkg.com", ["jest@29.0.0.tgz"])):
+        entry = f'  version "29.0.0"\n  resolved "https://{host}/jest/-/jest-29.0.0.tgz#00"\n'
+        lock = LOCKS["yarn-1"].replace('  version "29.0.0"\n', entry)
+        found = _plan({"package.json": json.dumps(ROOT), **MEMBERS, "yarn.lock": lock})
+        assert _places(found) == [*expected, "lerna@8.0.0.tgz", "packages+b:lerna@7.0.0.tgz"]
+    lock = LOCKS["yarn-4"].replace("jest@npm:29.0.0", "jest@npm:29.0.0::__archiveUrl=https%3A%2F%2Fe.test")
+    found = _plan({"package.json": json.dumps(ROOT), **MEMBERS, "yarn.lock": lock})
+    assert _places(found) == ["lerna@8.0.0.tgz", "packages+b:lerna@7.0.0.tgz"]
+
+
+ELSEWHERE: dict[str, dict[str, object]] = {
+    "link": {"link": True, "resolved": "vendor/x"},
+    "git": {"version": "1.0.0", "resolved": "git+ssh://git@e.test/x.git"},
+}
+
+
+@pytest.mark.parametrize("entry", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_what_a_lock_file_takes_from_elsewhere_is_asked_of_no_registry(entry: dict[str, object]) -> None:
+    """It is there as far as a lock file can say. Control: nor is it if the lock file lacks another package."""
+    root = ROOT | {"dependencies": {"@acme/x": "^1.0.0"}}
+    member = {"packages/a/package.json": json.dumps({"name": "a", "dependencies": {"@acme/x": "1", "jest": "^29.0.0"}})}
+    files = {"package.json": json.dumps(root), **member}
+    places: dict[str, str | dict[str, object]] = {"node_modules/@acme/x": entry, "node_modules/jest": "29.0.0"}
+    lock = json.loads(_npm_lock(**places, **{"node_modules/lerna": "8.0.0"}))
+    lock["packages"][""] = root
+    found = _plan({**files, "package-lock.json": json.dumps(lock)})
+    assert (_places(found), found.asked) == (["jest@29.0.0.tgz", "lerna@8.0.0.tgz"], ("lerna@^8.0.0",))
+    del lock["packages"]["node_modules/lerna"]
+    found = _plan({**files, "package-lock.json": json.dumps(lock)})
+    assert (_places(found), found.asked) == ([], ("jest@^29.0.0", "lerna@^8.0.0"))
+
+
+def test_what_a_pnpm_lock_links_is_asked_of_no_registry() -> None:
+    root = {"name": "r", "devDependencies": {"lerna": "^8.0.0", "a": "^1.0.0"}}
+    member = json.dumps({"name": "a", "dependencies": {"@acme/x": "^1.0.0", "jest": "^29.0.0"}})
+    files = {"package.json": json.dumps(root), "pnpm-workspace.yaml": "packages:\n  - packages/*\n"}
+    files["packages/a/package.json"] = member
+    lock = _pnpm_lock(**{".": "lerna@8.0.0 a@link:packages/a", "packages/a": "'@acme/x'@link:../x jest@29.0.0"})
+    found = _plan({**files, "pnpm-lock.yaml": lock})
+    assert (_places(found), found.asked) == (["jest@29.0.0.tgz", "lerna@8.0.0.tgz"], ("lerna@^8.0.0",))
+    found = _plan({**files, "pnpm-lock.yaml": lock.replace("      lerna:\n        version: 8.0.0\n", "")})
+    assert (_places(found), found.asked) == ([], ("jest@^29.0.0", "lerna@^8.0.0"))
+
+
+@pytest.mark.parametrize("pattern", ["{libs,apps}/*", "@(libs|apps)/*", "libs/{s,t}", "+(libs)/s"])
+def test_with_members_that_a_pattern_hides_none_is_asked_for(pattern: str) -> None:
+    """Marks that are not read: what a member needs may be one of those. With a lock file, and without one."""
+    root = ROOT | {"workspaces": ["packages/*", pattern]}
+    files = {
+        "package.json": json.dumps(root),
+        "packages/a/package.json": json.dumps({"name": "a", "dependencies": {"@acme/secret": "^1.0.0"}}),
+        "libs/s/package.json": json.dumps({"name": "@acme/secret"}),
+    }
+    found = _plan(files)
+    assert found.asked == ("lerna@^8.0.0",)
+    assert [entry.text for entry in found.refused] == [f"workspace {pattern}"]
+    lock = json.loads(_npm_lock(**{"node_modules/lerna": "8.0.0"}))
+    lock["packages"][""] = root
+    assert _places(_plan({**files, "package-lock.json": json.dumps(lock)})) == ["lerna@8.0.0.tgz"]
+
+
+@pytest.mark.parametrize("per_folder", [45, 59])
+def test_a_lock_file_is_read_before_members_and_members_beyond_the_limit_are_not_asked_for(per_folder: int) -> None:
+    folders = ("packages", "apps", "libs")
+    root = ROOT | {"workspaces": [f"{folder}/*" for folder in folders]}
+    files = {"package.json": json.dumps(root)}
+    for folder in folders:
+        for number in range(per_folder):
+            needs = {"jest": "^29.0.0", f"@acme/libs{per_folder - 1}": "^1.0.0"}
+            member = {"name": f"@acme/{folder}{number}", "dependencies": needs}
+            files[f"{folder}/{number}/package.json"] = json.dumps(member)
+    assert _plan(files).asked == ("lerna@^8.0.0",)
+    lock = json.loads(_npm_lock(**{"node_modules/lerna": "8.0.0", "node_modules/jest": "29.0.0"}))
+    lock["packages"][""] = root
+    found = _plan({**files, "package-lock.json": json.dumps(lock)})
+    assert (_places(found), found.refused) == (["jest@29.0.0.tgz", "lerna@8.0.0.tgz"], ())
+    assert len(_places(_plan({**files, "yarn.lock": LOCKS["yarn-1"]}))) >= 1
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_with_a_member_that_cannot_be_read_none_is_asked_for(text: str) -> None:
+    files = {"package.json": json.dumps(ROOT), **MEMBERS, "packages/c/package.json": text}
+    assert _plan(files).asked == ("lerna@^8.0.0",)
+
+
+def test_a_member_that_needs_the_root_asks_no_registry_for_it() -> None:
+    """The root itself may name a published version of its own."""
+    root = ROOT | {"name": "@acme/root"}
+    member = json.dumps({"name": "a", "dependencies": {"@acme/root": "^1.0.0", "jest": "^29.0.0"}})
+    files = {"packages/a/package.json": member}
+    assert _plan({"package.json": json.dumps(root), **files}).asked == ("jest@^29.0.0", "lerna@^8.0.0")
 
 
 CATALOG = (

@@ -40,6 +40,46 @@ def test_a_list_that_holds_pytest_does_not_count_beside_one_for_tests(text: str)
     assert [found.name for found in read(pyproject__toml=PROJECT + named).requirements] == ["hypothesis"]
 
 
+ELSEWHERE = (
+    '[tool.poetry.group.unit.dependencies]\npython = "^3.9"\npytest = "^8"\n'
+    'held = { version = "1", source = "private" }\n'
+    'tagged = { git = "https://e.test/a/b" }\nbeside = { path = "../x", develop = true }\n'
+    'wheel = { url = "https://e.test/x.whl" }\n'
+)
+UNIT = [text for name, text in UNNAMED.items() if name != "group"]
+
+
+def test_what_a_list_of_poetry_takes_from_elsewhere_is_refused_by_name() -> None:
+    """Its reason was taken for its name, and a registry was asked for a package `url`."""
+    found = read(pyproject__toml=PROJECT + ELSEWHERE)
+    assert [one.name for one in found.requirements] == ["pytest"]
+    assert [(one.text.split()[0], one.reason.value) for one in found.refused] == [
+        ("held", "option"),
+        ("tagged", "version_control"),
+        ("beside", "path"),
+        ("wheel", "url"),
+    ]
+
+
+@pytest.mark.parametrize("text", UNIT)
+@pytest.mark.parametrize("table", ["poetry.source", "pdm.source", "uv.index"])
+def test_a_list_with_any_name_counts_only_where_no_other_index_could_be_meant(text: str, table: str) -> None:
+    """Control: the public one, and one for the packages that name it."""
+    source = text + f'[[tool.{table}]]\nname = "own"\nurl = "https://e.test/simple"\n'
+    assert read(pyproject__toml=PROJECT + source).requirements == ()
+    explicit = 'priority = "explicit"\n' if table == "poetry.source" else "explicit = true\n"
+    for usual in (source.replace("e.test", "pypi.org"), source + explicit):
+        assert names(read(pyproject__toml=PROJECT + usual), Role.DEVELOPMENT) == ["pytest", "responses"]
+
+
+def test_where_another_index_is_named_a_list_of_linters_counts_and_hatchs_own_file_does_not() -> None:
+    index = '[[tool.uv.index]]\nname = "own"\nurl = "https://e.test/simple"\n'
+    group = LINTERS + 'unit = ["pytest", "responses"]\n'
+    hatch = '[envs.test]\ndependencies = ["pytest"]\n[build.hooks.own]\ndependencies = ["cython"]\n'
+    found = read(pyproject__toml=PROJECT + group + index, hatch__toml=hatch)
+    assert [one.name for one in found.requirements] == ["ruff", "pre-commit"]
+
+
 def test_a_list_of_linters_hides_no_list_that_holds_pytest() -> None:
     """None of them is fetched. Control: one that has something else, too, does."""
     group = LINTERS + 'unit = ["pytest", "responses"]\n'

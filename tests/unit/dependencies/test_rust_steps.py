@@ -13,7 +13,7 @@ import pytest
 from devtools.host_speed import slowness
 from sandbox.dependencies import rust_steps as steps
 from sandbox.dependencies.cargo_lock import read_cargo_lock
-from sandbox.dependencies.cargo_manifest import MAX_FEATURES, MAX_WISHES, read_cargo_manifests
+from sandbox.dependencies.cargo_manifest import MAX_FEATURES, MAX_WISHES, find_workspace, read_cargo_manifests
 from sandbox.dependencies.collection import MAX_LOOKS, Collection
 from sandbox.dependencies.layer_plan import LayerPlan
 from sandbox.models.dependencies import RefusalReason
@@ -86,6 +86,19 @@ def test_the_crate_of_a_python_package_may_be_a_member_of_a_workspace_above_it()
     alone = steps.plan_layer(reader({**tree, "rust/Cargo.lock": locked("z"), "rust/py/Cargo.lock": locked("a")}), [])
     assert alone is not None
     assert alone.wanted == ("a =1.0.0",)
+
+
+@pytest.mark.parametrize(
+    ("workspace", "root"),
+    [
+        ("exclude = ['examples']", "examples/a"),
+        ("exclude = ['exam']", ""),
+        ("members = ['examples/a']\nexclude = ['examples']", ""),
+    ],
+)
+def test_an_excluded_folder_excludes_those_below_it_that_no_member_names(workspace: str, root: str) -> None:
+    tree = {"Cargo.toml": f"[workspace]\n{workspace}\n", "examples/a/Cargo.toml": '[package]\nname = "a"\n'}
+    assert find_workspace(Collection(reader(tree)), "examples/a") == root
 
 
 def test_a_complete_lock_file_alone_decides() -> None:

@@ -32,6 +32,8 @@ def test_a_build_file_of_a_kind_without_a_profile_is_seen(name: str) -> None:
 
 def test_sessions_of_nox_at_the_top_may_be_those_of_a_project_in_a_folder() -> None:
     assert not builds_one_project("noxfile.py")
+    for name in ("environment.yaml", "pixi.toml", "BUILD.bazel", "WORKSPACE.bazel", "Project.toml"):
+        assert not builds_one_project(name), name
 
 
 def test_build_files_further_down_count_where_there_are_none_above() -> None:

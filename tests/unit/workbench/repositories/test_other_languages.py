@@ -60,8 +60,24 @@ def test_a_language_that_is_not_tested_is_named(
         {"Cargo.toml": b"[package]\n", "pyproject.toml": PACKAGE + b"[build-system]\nbuild-backend = 'maturin'\n"},
         {"pyproject.toml": PACKAGE, "package.json": b'{"devDependencies": {}}', "docs/Gemfile": b""},
         {"Gemfile": b""},
+        {"CMakeLists.txt": b"project(x)\n", "foo.sln": b"", "WORKSPACE": b"", "MODULE.bazel": b""},
+        {"pom.xml": b"<project>", "build.xml": b""},
+        {"Cargo.toml": b"[package]\n", "pyproject.toml": b"[tool.ruff]\n", "setup.cfg": b"[codespell]\n"},
+        {"package.json": NODE, "Makefile": b"test:\n\tnpm test\n"},
     ],
-    ids=["one", "wrapper", "one image", "documentation", "both are used", "tools", "no checks"],
+    ids=[
+        "one",
+        "wrapper",
+        "one image",
+        "documentation",
+        "both are used",
+        "tools",
+        "no checks",
+        "builds",
+        "ant",
+        "settings",
+        "targets",
+    ],
 )
 def test_what_has_no_tests_of_its_own_or_is_used_anyway_is_no_remark(
     files: dict[str, bytes], bench: Workbench, upstream: Upstream
@@ -87,7 +103,7 @@ MEMBERS: dict[str, dict[str, bytes]] = {
         "tools/package.json": NODE,
     },
     "pnpm": {
-        "package.json": NODE,
+        "package.json": b'{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}',
         "pnpm-workspace.yaml": b"packages:\n  - 'packages/**'\n",
         "packages/a/package.json": NODE,
         "tools/package.json": NODE,
@@ -119,6 +135,62 @@ def test_members_of_a_workspace_are_tested_and_no_projects_that_are_not_used(
     found = {project.subpath for project in bench.detect_profiles(str(upstream.root)).projects}
     old = {"packages/old"} if "packages/old/package.json" in files else set[str]()
     assert found == {"tools", "crates/go", "packages/go"} | old
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"pyproject.toml": MEMBERS["uv"]["pyproject.toml"] + b"[tool.pytest.ini_options]\ntestpaths = ['tests']\n"},
+        {"pytest.ini": b"[pytest]\ntestpaths = tests\n"},
+    ],
+    ids=["pyproject", "ini"],
+)
+def test_members_that_the_tests_of_the_top_leave_out_are_listed(
+    files: dict[str, bytes], bench: Workbench, upstream: Upstream
+) -> None:
+    for name, content in {**MEMBERS["uv"], **files}.items():
+        upstream.write(name, content)
+    upstream.commit()
+    found = {project.subpath for project in bench.detect_profiles(str(upstream.root)).projects}
+    assert found == {"tools", "packages/a"}
+
+
+def test_members_beside_a_script_of_the_root_are_listed(bench: Workbench, upstream: Upstream) -> None:
+    for name, content in {**MEMBERS["pnpm"], "package.json": NODE}.items():
+        upstream.write(name, content)
+    upstream.commit()
+    found = {project.subpath for project in bench.detect_profiles(str(upstream.root)).projects}
+    assert found == {"tools", "packages/a"}
+
+
+def test_a_folder_with_the_name_of_a_manifest_is_none(bench: Workbench, upstream: Upstream) -> None:
+    """And a comment names no member."""
+    files = {"package.json": b'{"scripts": {}}', "pnpm-workspace.yaml/a": b"", "a/package.json": NODE}
+    for name, content in files.items():
+        upstream.write(name, content)
+    upstream.commit()
+    found = bench.detect_profiles(str(upstream.root))
+    assert [project.subpath for project in found.projects] == ["a"]
+
+
+def test_a_module_in_a_comment_of_gradle_is_no_member(bench: Workbench, upstream: Upstream) -> None:
+    files = {"settings.gradle": b"include ':b'\n// include ':a'\n", "a/build.gradle": b"", "b/build.gradle": b""}
+    for name, content in files.items():
+        upstream.write(name, content)
+    upstream.commit()
+    found = bench.detect_profiles(str(upstream.root))
+    assert [project.subpath for project in found.projects] == ["a"]
+
+
+@pytest.mark.parametrize("more", ["", '"main": "index.js", '])
+def test_an_application_of_django_with_what_npm_init_wrote_is_python(
+    more: str, bench: Workbench, upstream: Upstream
+) -> None:
+    script = '"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}'
+    upstream.write("manage.py", b"")
+    upstream.write("package.json", f"{{{more}{script}}}".encode())
+    upstream.commit()
+    assert bench.detect_profiles(str(upstream.root)).candidates[0].name == "python"
 
 
 def test_a_choice_of_a_person_ends_the_remark(bench: Workbench, upstream: Upstream) -> None:
