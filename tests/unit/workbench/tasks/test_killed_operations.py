@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
@@ -186,3 +187,46 @@ def test_a_move_that_is_refused_or_killed_does_not_outlive_its_task(desk: Desk) 
     kill_in(lambda: workbench.sync_task(task_id), refs, "move_ref")
     workbench.close_task(task_id, delete_worktree=True)
     assert not list((desk.home / "repositories" / "tasks").glob("*.moving"))
+
+
+def file_to_directory(root: Path) -> None:
+    (root / "d" / "y").unlink()
+    (root / "d" / "y").mkdir()
+    (root / "d" / "y" / "z").write_bytes(b"theirs\n")
+
+
+def directory_to_link(root: Path) -> None:
+    shutil.rmtree(root / "d")
+    (root / "d").symlink_to("f")
+
+
+@pytest.mark.parametrize("after_files", [True, False], ids=["all files", "first file"])
+@pytest.mark.parametrize("replace", [file_to_directory, directory_to_link])
+def test_a_killed_sync_that_replaces_a_directory_is_changed_back_whole(
+    desk: Desk, replace: Callable[[Path], None], after_files: bool
+) -> None:
+    workbench, task_id = desk.workbench, desk.task.id
+    desk.write("f", b"mine\n")
+    workbench.commit(task_id, "mine")
+    replace(desk.upstream.root)
+    desk.upstream.commit()
+    workbench.clone(str(desk.upstream.root))
+    module, name, after = STEPS["files" if after_files else "first file"]
+    kill_in(lambda: workbench.sync_task(task_id), module, name, after=after)
+    [move] = [one for one in workbench.collect().leftovers if one.name == task_id]
+    assert "but for" not in move.note
+    assert not workbench.status(task_id).changes
+    assert (desk.root / "d" / "e" / "x").is_file()
+    assert workbench.sync_task(task_id).state is SyncState.SYNCED
+
+
+def test_a_link_that_was_made_after_a_kill_is_not_written_through_and_stays(desk: Desk, tmp_path: Path) -> None:
+    workbench, task_id = desk.workbench, desk.task.id
+    diverge(desk)
+    kill_in(lambda: workbench.sync_task(task_id), refs, "move_ref")
+    shutil.rmtree(desk.root / "d")
+    (desk.root / "d").symlink_to(tmp_path)
+    [move] = [one for one in workbench.collect().leftovers if one.name == task_id]
+    assert ("d/e/x" in move.note, "d/y" in move.note) == (True, True)
+    assert (desk.root / "d").readlink() == tmp_path
+    assert not (tmp_path / "y").exists()
