@@ -526,7 +526,7 @@ def _move(services: Services, opened: TaskComparison, trees: tuple[str, str], mo
     source = RestoreSource(git, find_large_files(services, task.repo_id, git, trees))
     with services.disk.admit(Writer.RESTORE, demand_of_difference(git, before, after, source.large)):
         require_writable_disk(services.home, task)
-        begin_move(services.home, task, trees, moved)
+        begin_move(services, git, task, trees, moved)
         try:
             restore_tree(source, opened.files, before, after, opened.owner, opened.changes.rejected)
         except SandboxError:
@@ -539,7 +539,7 @@ def _move(services: Services, opened: TaskComparison, trees: tuple[str, str], mo
         _finish_failed_move(services, task)
         raise
     saved = save_task(services.home, moved)
-    end_move(services.home, task.id)
+    end_move(services, task)
     return saved
 
 
