@@ -173,9 +173,15 @@ def _is_over(home: Home, task_id: str) -> bool:
     return False
 
 
-def _forget(git: Git, name: str, oid: str) -> str:
+def _forget(git: Git, name: str, oid: str) -> str | None:
+    """None if it is gone: `latest` goes with the snapshot that it leads to, which would stay on it."""
+    if refs.resolve_ref(git, name) is None:
+        return None
     request_repack(git.git_dir)
     refs.delete_ref(git, name, oid)
+    latest = f"{_KEPT_REFS}{_task_of(name)}/latest"
+    if refs.resolve_ref(git, latest) == oid:
+        refs.delete_ref(git, latest, oid)
     return f"it was commit {oid}; `gc` frees its space a day later"
 
 
