@@ -85,7 +85,7 @@ def end_move(services: Services, task: Task) -> None:
 def drop_kept_files(git: Git, task_id: str) -> None:
     """Delete the ref of a move that has no note any more."""
     if (kept := refs.resolve_ref(git, _ref(task_id))) is not None:
-        refs.drop_ref(git, _ref(task_id), kept)
+        refs.delete_ref(git, _ref(task_id), kept)
 
 
 def _ref(task_id: str) -> str:
