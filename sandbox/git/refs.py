@@ -122,8 +122,11 @@ def delete_ref(git: Git, full_name: str, oid: str) -> None:
 
 
 def drop_ref(git: Git, full_name: str, oid: str = "") -> None:
-    """As `delete_ref`, whatever the ref points to unless `oid` is given. An error of git is ignored: it may be gone."""
-    git.attempt("update-ref", "-d", full_name, *filter(None, [oid]))
+    """As `delete_ref`, whatever the ref points to unless `oid` is given. An error is ignored: it may be gone, and
+    the caller may be on its way out with another error.
+    """
+    with suppress(SandboxError):  # of the lock, or the clone
+        git.attempt("update-ref", "-d", full_name, *filter(None, [oid]))
 
 
 def move_ref_to_stored(git: Git, full_name: str, stored: StoredCommit, old: str) -> None:

@@ -259,6 +259,10 @@ class Home:
         """Notes a sync or checkout of a task that has begun: from where to where."""
         return self.repositories / f"tasks/{task_id}.moving"
 
+    def unused_move_note(self, task_id: str) -> Path:
+        """Such a note that could not be used, and was set aside."""
+        return self.repositories / f"tasks/{task_id}.moving-unused"
+
     def report(self, task_id: str) -> Path:
         """Report directory of checks in a task's own container. The first check creates it: as long as it exists, the
         container may exist.
@@ -618,7 +622,7 @@ def denied_error(path: Path, error: OSError, root: Path | None = None) -> Sandbo
 
 def damaged_file_error(path: Path, why: str) -> SandboxError:
     """The error for a state file that is torn, of another version, or of another shape."""
-    is_record = path.name == "registry.json" or path.name.startswith("task-")
+    is_record = path.name == "registry.json" or (path.name.startswith("task-") and path.suffix == ".json")
     return SandboxError(
         ErrorCode.INTERNAL,
         f"The state file {path.name} cannot be used",

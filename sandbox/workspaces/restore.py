@@ -228,6 +228,15 @@ def undo_restore(
     content of neither tree: they stay. After an error a later call goes on.
     """
     steps = plan_steps(diff_trees(source.git, after, before))
+    removals = [step for step in steps if not step.after.oid]
+    kept = _undo_steps(source, files, removals, owner)  # first: what they remove is in the way of others
+    return (*kept, *_undo_steps(source, files, steps[len(removals) :], owner))
+
+
+def _undo_steps(
+    source: RestoreSource, files: WorktreeFiles, steps: Sequence[RestoreStep], owner: Owner
+) -> tuple[RepoPath, ...]:
+    """Returns the paths that have the content of neither tree. `steps`: none is in the way of another."""
     found = [(step, _find_undo(source.git, files, step)) for step in steps]
     undone = [step for step, is_written in found if is_written]
     blobs = stream_blobs(source.git, [step.after.oid for step in undone if step.after.oid])
@@ -243,8 +252,9 @@ def _find_undo(git: Git, files: WorktreeFiles, step: RestoreStep) -> bool | None
     """Whether the file is the one that the step replaces; None if it is neither that nor what it becomes."""
     try:
         current = read_current(files, step.path, step)
-    except SandboxError:  # a directory, or something else that was put there since
-        return None
+    except SandboxError as error:  # a directory, a link above it, or something else that was put there since
+        is_absent = not step.after.oid and error.code is ErrorCode.UNSAFE_PATH
+        return False if is_absent else None
     if _is_state(git, files, step.path, current, step.after):
         return False
     return True if _is_state(git, files, step.path, current, step.before) else None

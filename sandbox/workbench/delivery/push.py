@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,6 +41,8 @@ from sandbox.workbench.tasks.approved_state import (
 )
 from sandbox.workbench.tasks.branch_names import is_branch_of
 from sandbox.workbench.tasks.lifecycle import lock_task
+
+_log = logging.getLogger(__name__)
 
 AnnounceDelivery = Callable[[Delivery], None]
 """Called with what is about to be sent and the state of the gate, also if the push is refused or fails."""
@@ -248,11 +251,19 @@ def _send(git: Git, access: RemoteAccess, task: Task, before: str | None) -> str
     refs = _PushRefs.of(task)
     move_ref(git, refs.pushing, task.head_commit, resolve_ref(git, refs.pushing))
     page = push_commit(git, access, task.head_commit, task.branch, before)
+    try:
+        _note_arrival(git, task, before)
+    except SandboxError as error:  # it arrived all the same: from `pushing` the next push finds that out
+        _log.warning("the push of %s arrived, which is not noted: %s: %s", task.id, error.brief, error.details)
+    return page
+
+
+def _note_arrival(git: Git, task: Task, before: str | None) -> None:
+    refs = _PushRefs.of(task)
     move_ref(git, refs.pushed, task.head_commit, before)
     delete_ref(git, refs.pushing, task.head_commit)
     # As git does after its own push; the next fetch says whether the branch is still there (`tasks.only_copies`).
     git.attempt("update-ref", "--no-deref", f"refs/remotes/origin/{task.branch}", task.head_commit)
-    return page
 
 
 def find_pushed(services: Services, task: Task) -> PushResult | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,14 @@ from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, is_task_id, list_folder
 from sandbox.workbench.tasks.branch_names import PREFIX, find_ids, index_ids, read_owner, select_ids
+from sandbox.workbench.tasks.pending_moves import drop_kept_files
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
 if TYPE_CHECKING:
     from sandbox.config import Settings
 
 _KEPT_REFS = "refs/sandbox/"
+_NO_STATES = ("/pushed", "/pushing", "/moving")
 _STILL_CLONING_S = 3600.0
 _FORMAT = "%(objectname) %(refname)"
 
@@ -48,6 +50,7 @@ def find_refs(reconciler: Reconciler) -> Iterator[Finding]:
         tips = {name: oid for oid, _, name in (line.partition(" ") for line in listed)}
         yield from _find_orphans(services.home, services.policies, repository.id, git, tips)
         yield from _find_unfinished_commits(services.home, repository.id, git, tips)
+        yield from _find_ended_moves(services.home, git, tips)
 
 
 def _find_unregistered(reconciler: Reconciler, registered: set[str]) -> Iterator[Finding]:
@@ -98,7 +101,7 @@ def _find_orphans(home: Home, policies: Policies, repo_id: str, git: Git, tips: 
             yield from _judge_branch(home, repo_id, ids, (name, oid), drop)
         elif (task_id := _task_of(name)) is None or home.task(task_id).exists():
             continue
-        elif not name.endswith(("/pushed", "/pushing")):
+        elif not name.endswith(_NO_STATES):
             yield _report_kept_ref(name)
 
 
@@ -157,7 +160,7 @@ def _list_forgettable(home: Home, settings: Settings) -> Iterator[Finding]:
         for line in git.run("for-each-ref", f"--format={_FORMAT}", _KEPT_REFS).decode().splitlines():
             oid, _, name = line.partition(" ")
             task_id = _task_of(name)
-            if task_id is not None and not name.endswith(("/pushed", "/pushing")) and _is_over(home, task_id):
+            if task_id is not None and not name.endswith(_NO_STATES) and _is_over(home, task_id):
                 yield Finding(_kind(name), name, partial(_forget, git, name, oid), locks=(task_id,))
 
 
@@ -170,9 +173,15 @@ def _is_over(home: Home, task_id: str) -> bool:
     return False
 
 
-def _forget(git: Git, name: str, oid: str) -> str:
+def _forget(git: Git, name: str, oid: str) -> str | None:
+    """None if it is gone: `latest` goes with the snapshot that it leads to, which would stay on it."""
+    if refs.resolve_ref(git, name) is None:
+        return None
     request_repack(git.git_dir)
     refs.delete_ref(git, name, oid)
+    latest = f"{_KEPT_REFS}{_task_of(name)}/latest"
+    if refs.resolve_ref(git, latest) == oid:
+        refs.delete_ref(git, latest, oid)
     return f"it was commit {oid}; `gc` frees its space a day later"
 
 
@@ -209,6 +218,23 @@ def _find_unfinished_commits(home: Home, repo_id: str, git: Git, tips: dict[str,
         if task.status is not TaskStatus.CLOSED and tip not in {None, task.head_commit}:
             back = partial(_move_branch_back, home, git, task)
             yield Finding("commit", task.id, back, LeftoverAction.RESTORED, (task.id,))
+
+
+def _find_ended_moves(home: Home, git: Git, tips: Iterable[str]) -> Iterator[Finding]:
+    """Files that are kept for a sync or checkout, whose note is gone (`tasks.pending_moves`)."""
+    for name in tips:
+        if name.startswith(_KEPT_REFS) and name.endswith("/moving"):
+            task_id = _task_of(name)
+            if task_id is not None and not home.move_note(task_id).exists():
+                remedy = partial(_drop_kept_files, home, git, task_id)
+                yield Finding("move", task_id, remedy, locks=(task_id,), note="it is over")
+
+
+def _drop_kept_files(home: Home, git: Git, task_id: str) -> str | None:
+    if home.move_note(task_id).exists():
+        return None
+    drop_kept_files(git, task_id)
+    return ""
 
 
 def _is_of_remote(git: Git, commit: str) -> bool:

@@ -12,7 +12,7 @@ from sandbox.store.home import Home
 from sandbox.store.liveness import DeadController, list_dead_controllers
 from sandbox.store.lockfile import is_abandoned, remove_abandoned
 from sandbox.workbench.reconciling.reconciler import Finding, Reconciler, find_matching, is_task_id, list_folder
-from sandbox.workbench.tasks.pending_moves import finish_move
+from sandbox.workbench.tasks.pending_moves import finish_or_set_aside
 
 _USE = re.compile(r"\A(mount|operation|start)-")
 _WORKSPACE = re.compile(r"([a-z_-]+)-[0-9a-f]{24}")
@@ -56,9 +56,12 @@ def find_pending_moves(reconciler: Reconciler) -> Iterator[Finding]:
         if not is_task_id(path.stem):
             continue
         if services.home.task(path.stem).exists():
-            finish = partial(finish_move, services, path.stem)
+            finish = partial(finish_or_set_aside, services, path.stem)
             yield Finding("move", path.stem, finish, LeftoverAction.RESTORED, (path.stem,))
         else:
+            yield Finding("move", path.stem, partial(_unmark, path), locks=(path.stem,))
+    for path in find_matching(services.home.repositories, "tasks/*.moving-unused"):
+        if is_task_id(path.stem) and not services.home.task(path.stem).exists():
             yield Finding("move", path.stem, partial(_unmark, path), locks=(path.stem,))
 
 

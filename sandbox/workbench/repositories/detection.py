@@ -90,7 +90,11 @@ def _file_reader(git: Git, commit: str) -> Callable[[str], bytes | None]:
 
     def read(path: str) -> bytes | None:
         entries = list_named_entries(git, tree_of(git, commit), [path.encode()])
-        found = [entry.oid for entry in entries if entry.mode in {REGULAR, EXECUTABLE} and 0 <= (entry.size or 0) <= MARKER_BYTES]
+        found = [
+            entry.oid
+            for entry in entries
+            if entry.mode in {REGULAR, EXECUTABLE} and 0 <= (entry.size or 0) <= MARKER_BYTES
+        ]
         return next(iter(read_blobs(git, found)), None)
 
     return read

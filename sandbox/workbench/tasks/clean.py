@@ -18,6 +18,7 @@ from sandbox.workbench.repositories.clone import fetch_whole_tree
 from sandbox.workbench.tasks.guest_cleanup import remove_guest
 from sandbox.workbench.tasks.left_out_paths import require_approved_clean
 from sandbox.workbench.tasks.lifecycle import compare_task, lock_task
+from sandbox.workbench.tasks.pending_moves import end_move
 from sandbox.workbench.tasks.snapshots import BEFORE_CLEAN, find_newest_on_head, keep_snapshot, note_latest_state
 from sandbox.workbench.tasks.status import build_status
 from sandbox.workbench.tasks.tree_tasks import lay_out_files
@@ -52,7 +53,7 @@ def clean_task(
             "--without cannot be combined with --discard, which removes all changes",
             hint="Give either --without or --discard.",
         )
-    with lock_task(services, task_id) as task:
+    with lock_task(services, task_id, discards=discard) as task:
         require_approved_clean(services, task, without, expected_commit)
         task = lay_out_files(services, task)
         repository, git = services.repositories.open(task.repo_id)
@@ -63,6 +64,8 @@ def clean_task(
         below = fetch_whole_tree(services, repository, git, task.base_commit)
         remove_guest(services, task_id, task_ends=False)
         replace_worktree(services, git, task, (below, tree))
+        if services.home.move_note(task_id).exists():
+            end_move(services, task)
         with compare_task(services, task) as opened:
             return CleanResult(**dict(build_status(opened)), tree=tree, previous=previous)
 

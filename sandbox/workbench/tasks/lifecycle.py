@@ -356,18 +356,23 @@ def lock_task(
     task: str | Task,
     wait_s: float = EDIT_WAIT_S,
     waiting: Callable[[str], None] | None = None,
+    *,
+    discards: bool = False,
 ) -> Iterator[Task]:
-    """Lock the task: no check runs in it, and no other edit. Raises: `conflict` when one does after `wait_s`.
+    """Lock the task: no check runs in it, and no other edit. Raises: `conflict` when one does after `wait_s`; as
+    `finish_move` after a sync that was killed.
 
     `task`: its id, or its record if the caller has read it. The yielded record is read under the lock. `waiting`: as
-    `busy_task.wait_for_lock`.
+    `busy_task.wait_for_lock`. `discards`: the caller throws the files away, then calls `end_move`: no error of
+    `finish_move` stops it.
     """
     task_id = task.id if isinstance(task, Task) else task
     require_task_record(services.home, task_id)
     with _hold(services, task_id, wait_s, waiting):
         remove_orphans(services, task_id)
         if services.home.move_note(task_id).exists():
-            pending_moves.finish_move(services, task_id)
+            finish = pending_moves.try_to_finish_move if discards else pending_moves.finish_move
+            finish(services, task_id)
         yield find_task(services.home, task_id)
 
 
@@ -493,7 +498,7 @@ def close_task(
     with _hold(services, task_id, EDIT_WAIT_S):
         remove_orphans(services, task_id)
         if services.home.move_note(task_id).exists() and not (delete and discard):
-            pending_moves.finish_move(services, task_id)
+            pending_moves.try_to_finish_move(services, task_id)  # what it leaves are changes, as all others
         services.home.spare_mark(task_id).unlink(missing_ok=True)
         task = find_task(services.home, task_id, allow_closed=True)
         site = locate_worktree(services.home, services.policies, task.repo_id, task.id)
@@ -519,9 +524,11 @@ def close_task(
             if not has_worktree(site):
                 closed["worktree_path"] = None
             saved = save_task(services.home, task.model_copy(update=closed))
-        services.home.move_note(task_id).unlink(missing_ok=True)
+        services.home.unused_move_note(task_id).unlink(missing_ok=True)
         if refs is not None:
-            _delete_refs(services, saved, refs.result())
+            _delete_refs(services, saved, refs.result())  # all or none, so before that of a move
+        if services.home.move_note(task_id).exists():
+            pending_moves.end_move(services, saved)
     if delete:
         collect_unused_checkouts(services.home, services.settings, task.repo_id)
     return saved

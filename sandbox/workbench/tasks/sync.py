@@ -540,7 +540,7 @@ def _move(
     before, after = trees
     with services.disk.admit(Writer.RESTORE, demand_of_difference(git, before, after, source.large)):
         require_writable_disk(services.home, task)
-        begin_move(services.home, task, trees, moved)
+        begin_move(services, git, task, trees, moved)
         try:
             restore_tree(source, opened.files, before, after, opened.owner, opened.changes.rejected)
         except SandboxError:
@@ -553,7 +553,7 @@ def _move(
         _finish_failed_move(services, task)
         raise
     saved = save_task(services.home, moved)
-    end_move(services.home, task.id)
+    end_move(services, task)
     return saved
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.git import clone_lock, refs, set_aside
 from sandbox.git.cache_clones import open_cache
+from sandbox.git.process import Git
+from sandbox.workbench.delivery import push
 from sandbox.workbench.repositories import lfs
 from sandbox.workbench.tasks import sync
 from tests.unit.conftest import Upstream, refused
@@ -211,3 +213,38 @@ def test_a_repair_does_not_wait_for_files_of_git_lfs(act: str, desk: Desk, monke
         desk.workbench.checkout_task(desk.task.id, "main")
     assert seen
     assert (desk.root / "mine").read_bytes() == b"mine\n"
+
+
+@pytest.mark.parametrize("step", ["push_commit", "move_ref", "delete_ref"])
+def test_a_push_that_arrived_is_reported_though_its_notes_cannot_be_stored(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A repair that lasts longer than the wait begins after this step. The next push knows what arrived."""
+    workbench, task_id = desk.workbench, desk.task.id
+    desk.write("f", b"1\n")
+    workbench.commit(task_id, "one")
+    act, pushed = getattr(push, step), None
+    with ExitStack() as repair, monkeypatch.context() as patched:
+        patched.setattr(clone_lock, "WAIT_S", 0.2)
+
+        def act_and_lock(*of: Any) -> Any:
+            done = act(*of)
+            if step != "move_ref" or "/pushed" in of[1]:
+                repair.enter_context(clone_lock.hold_for_replacement(clone_of(desk)))
+            return done
+
+        patched.setattr(push, step, act_and_lock)
+        pushed = workbench.push(task_id)
+    assert desk.upstream.oid(desk.task.branch) == pushed.commit
+    assert workbench.task(task_id).pushed_at is not None
+    desk.write("f", b"2\n")
+    workbench.commit(task_id, "two")
+    assert not workbench.push(task_id).forced
+    assert not [ref for ref in desk.refs() if ref.split()[0].endswith("/pushing")]
+
+
+def test_a_ref_that_cannot_be_dropped_hides_no_other_error(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clone_lock, "WAIT_S", 0.2)
+    with clone_lock.hold_for_replacement(clone_of(desk)):
+        refs.drop_ref(Git(clone_of(desk)), f"refs/heads/{desk.task.branch}")
+    assert [ref for ref in desk.refs() if ref.startswith(f"refs/heads/{desk.task.branch} ")]

@@ -514,6 +514,24 @@ def test_snapshots_of_a_closed_task_are_forgotten_when_it_is_named(desk: Desk) -
     assert snapshot_refs(desk) == []
 
 
+@pytest.mark.parametrize("names", [1, 2])
+def test_a_snapshot_that_is_forgotten_is_on_no_other_ref(desk: Desk, names: int) -> None:
+    """After a restore, `latest` leads to it, too. Control: it stays if another one is forgotten."""
+    desk.write("f", b"secret\n")
+    first = desk.workbench.snapshot(desk.task.id)
+    desk.write("f", b"2\n")
+    other = desk.workbench.snapshot(desk.task.id)
+    desk.workbench.restore(desk.task.id, first.id)
+    desk.workbench.clean_task(desk.task.id)
+    desk.workbench.close_task(desk.task.id)
+    place = f"refs/sandbox/{desk.task.id}"
+    desk.workbench.forget_kept([f"{place}/snapshots/{other.id}"])
+    assert f"{place}/latest {first.commit}" in desk.refs()
+    left = desk.workbench.forget_kept([f"{place}/snapshots/{first.id}", f"{place}/latest"][:names]).leftovers
+    assert [one.action for one in left] == ["removed"]
+    assert not desk.git("for-each-ref", "--contains", first.commit)
+
+
 def test_a_task_starts_from_no_snapshot_of_another_repository_and_from_one_thing_only(
     desk: Desk, tmp_path: Path
 ) -> None:
