@@ -131,6 +131,27 @@ def test_a_test_that_is_flaky_on_both_trees_is_no_new_failure(desk: Desk, monkey
     assert (found.no_new_failures, kind(found)) == (True, TestChangeKind.FLAKY)
 
 
+OTHER_BAD: Tests = {"a": TestOutcome.PASSED, "b": TestOutcome.FAILED}
+
+
+@pytest.mark.parametrize(
+    ("own", "is_part", "expected"),
+    [
+        pytest.param([BAD, OTHER_BAD, OTHER_BAD], False, False, id="the whole check"),
+        pytest.param([BAD, OTHER_BAD, GOOD], False, True, id="control: one whole run is good"),
+        pytest.param([BAD, {"a": TestOutcome.PASSED}, {"a": TestOutcome.PASSED}, OTHER_BAD], True, False, id="a part"),
+        pytest.param([BAD, {"a": TestOutcome.PASSED}, {"a": TestOutcome.PASSED}, GOOD], True, True, id="control: part"),
+    ],
+)
+def test_a_tree_that_fails_in_each_run_by_another_test_has_new_failures(
+    own: list[Tests | Verdict], is_part: bool, expected: bool, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_part:
+        select_a(monkeypatch)
+    found = Story(desk, monkeypatch, [GOOD], own).verify()
+    assert (found.no_new_failures, kind(found)) == (expected, TestChangeKind.FLAKY)
+
+
 def test_earlier_reruns_of_the_task_still_count(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """`b` fails newly and is flaky; then `a` turns out to be no excuse, and both run again, and fail."""
     bad = TestOutcome.FAILED
