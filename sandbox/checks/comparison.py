@@ -97,6 +97,21 @@ def compare_check(
     )
 
 
+def require_good_run(found: CheckComparison, before: CheckSide, sides: Sequence[CheckSide]) -> CheckComparison:
+    """The comparison with one more reason if it excuses failures as flaky, and none of the runs of the whole check on
+    this tree, `sides`, is without a new failure: it may fail each time, by another test (docs/adr/0190).
+    """
+    if found.reasons or not found.counts.get(TestChangeKind.FLAKY):
+        return found
+    whole = (side for side in sides if side.run is not None and not side.run.arguments)
+    if any(not compare_check(found.check_id, before, side).reasons for side in whole):
+        return found
+    return found.model_copy(update={"reasons": (_NEVER_GOOD,)})
+
+
+_NEVER_GOOD = "what fails newly is flaky, but no run of the whole check was without a new failure"
+
+
 class Tally:
     """The tests of one name: how many ran, how many failed, and what was said of the first that failed."""
 

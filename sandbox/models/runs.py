@@ -178,6 +178,7 @@ class CheckRun(Model):
     What passed without them may have used those of the image, or none. A run that had all has no such field.
     `shuffle_seed`: its tests ran in the order of this seed; a run in the usual order, or an older record, has none.
     `shared_key`: key of the entry of the shared verdict cache that answered; a run of this home has no such field.
+    `refused`: it passed, and the verdict cache did not take it, so it opens no gate; its record has no such field.
     """
 
     run_id: str
@@ -218,6 +219,7 @@ class CheckRun(Model):
     missing_packages: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     shuffle_seed: int | None = Field(default=None, exclude_if=lambda value: value is None)
     shared_key: str = Field(default="", pattern=r"^([0-9a-f]{64})?$", exclude_if=lambda value: not value)
+    refused: bool = Field(default=False, exclude_if=lambda value: not value)
 
     @property
     def place(self) -> Literal["task", "clean room", "fresh room"]:

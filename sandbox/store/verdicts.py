@@ -16,7 +16,7 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from pydantic import Field
 
@@ -121,21 +121,33 @@ def _read_record(home: Home, binding: Binding) -> _Record | None:
     return record
 
 
-def save_verdict(home: Home, binding: Binding, run: CheckRun) -> None:
+def save_verdict(home: Home, binding: Binding, run: CheckRun) -> bool:
     """Cache the verdict of a clean room. A failure without a confirmation is stored as a first failure. A pass replaces
     a failure only if it began after that had ended. A run that is not conclusive deletes a pass, which may have been
-    luck; after a failure it is stored instead, and answers no request.
+    luck; after a failure it is stored instead, and answers no request. Whether the run is stored: no other pass is
+    evidence.
 
     If the home cannot be written, only the cache entry is lost: the check runs again, and a gate stays closed. If
     another process hangs while it changes a verdict, a pass is not stored; all else is, as it closes the gate.
     """
-    _change_record(home, binding, lambda before: _choose_record(before, binding, run), what="not cached", run=run)
+    now, chosen = datetime.now(UTC), list[_Record | None]()
+
+    def choose(before: _Record | None) -> _Record | None:
+        record = _choose_record(before, binding, run, now)
+        chosen.append(record)
+        return record
+
+    written = _change_record(home, binding, choose, what="not cached", run=run)
+    stored = written and chosen[0] is not None and chosen[0].run.run_id == run.run_id
+    if written and not stored and is_conclusive(run):
+        _log.warning("'%s' counts as failed: its pass did not begin after its last failure had ended", binding.check.id)
+    return stored
 
 
-def _choose_record(before: _Record | None, binding: Binding, run: CheckRun) -> _Record | None:
+def _choose_record(before: _Record | None, binding: Binding, run: CheckRun, now: datetime) -> _Record | None:
     """What to store after a run; None: what is there is deleted. Pure."""
     is_bound, has_failed = _has_binding(run, binding), before is not None and before.run.verdict is not Verdict.PASSED
-    if before is not None and has_failed and not _may_replace(run, before.run, is_bound=is_bound):
+    if before is not None and has_failed and not _may_replace(run, before.run, now, is_bound=is_bound):
         return _doubt(before)
     if is_conclusive(run) and is_bound:
         first = run.verdict is Verdict.FAILED and not _is_confirmed(before, binding, run)
@@ -143,10 +155,16 @@ def _choose_record(before: _Record | None, binding: Binding, run: CheckRun) -> _
     return _Record(binding=binding, run=run, first_failure=True) if has_failed else None
 
 
-def _may_replace(run: CheckRun, failed: CheckRun, *, is_bound: bool) -> bool:
+def _may_replace(run: CheckRun, failed: CheckRun, now: datetime, *, is_bound: bool) -> bool:
     """Whether a run may take the place of one that did not pass: another such run may, and a later pass."""
     passes = run.verdict is Verdict.PASSED
-    return is_bound and (not passes or (is_conclusive(run) and began_after(run, failed)))
+    is_later = began_after(run, failed) or _is_ahead(failed, now)
+    return is_bound and (not passes or (is_conclusive(run) and is_later))
+
+
+def _is_ahead(run: CheckRun, now: datetime) -> bool:
+    """Whether the clock was set back since the run: its time says nothing, and no pass would be later for a while."""
+    return run.started_at > now
 
 
 def _doubt(before: _Record) -> _Record:
@@ -165,14 +183,22 @@ def doubt_failure(home: Home, binding: Binding) -> None:
     _change_record(home, binding, choose, what="as before, though it passed since")
 
 
-def forget_verdict(home: Home, binding: Binding, *, only_pass: bool = False) -> None:
-    """Delete the cached verdict; with `only_pass`, one that did not pass stays. If the home cannot be written it stays,
-    with a warning.
-    """
+def forget_pass(home: Home, binding: Binding) -> None:
+    """Delete the cached verdict if it is a pass. If the home cannot be written it stays, with a warning."""
 
     def choose(before: _Record | None) -> _Record | None:
-        has_failed = before is not None and before.run.verdict is not Verdict.PASSED
-        return before if only_pass and has_failed else None
+        return None if before is None or before.run.verdict is Verdict.PASSED else before
+
+    _change_record(home, binding, choose, what="not deleted")
+
+
+def forget_failure_ahead(home: Home, binding: Binding) -> None:
+    """Delete the cached verdict if it is no pass, and dated after now: the clock was set back since."""
+    now = datetime.now(UTC)
+
+    def choose(before: _Record | None) -> _Record | None:
+        failed = before is not None and before.run.verdict is not Verdict.PASSED
+        return None if before is not None and failed and _is_ahead(before.run, now) else before
 
     _change_record(home, binding, choose, what="not deleted")
 
@@ -184,10 +210,10 @@ def _change_record(
     *,
     what: str,
     run: CheckRun | None = None,
-) -> None:
+) -> bool:
     """Replace the record by what `choose` makes of it; None deletes it. Under a lock, so that no run that was stored
     meanwhile is overwritten unseen. A process that hangs must not keep the gate open: without the lock all is written
-    but the pass of a `run`. `what`: what becomes of the verdict otherwise, for a warning.
+    but the pass of a `run`. `what`: what becomes of the verdict otherwise, for a warning. Whether it was done.
     """
     path = home.verdict(binding.key)
     try:
@@ -197,7 +223,7 @@ def _change_record(
             except SandboxError:
                 if run is not None and run.verdict is Verdict.PASSED:
                     _log.warning("the verdict of '%s' is %s: another process holds the cache", binding.check.id, what)
-                    return
+                    return False
             before = _read_record(home, binding)
             record = choose(before)
             if record is None:
@@ -207,6 +233,8 @@ def _change_record(
                 write_json(path, record.model_dump(mode="json"))
     except OSError as error:
         _log.warning("the verdict of '%s' is %s: %s", binding.check.id, what, error)
+        return False
+    return True
 
 
 def is_conclusive(run: CheckRun) -> bool:

@@ -920,7 +920,7 @@ class Workbench:
         asked = self._ask_to_explore(patches or {}, task_ids, options or ExploreOptions())
         trees = use.explore.find_trees(self._services, task_id, asked)
         wanted = {**use.explore.describe_request(asked), "trees": trees}
-        question = use.background.Question("explore", task_id, (), wanted)
+        question = use.background.Question("explore", task_id, (), wanted, expected_tree)
         return use.background.start(
             self._services,
             question,

@@ -20,7 +20,7 @@ from sandbox.models import CheckRun, Report, Verdict
 from sandbox.models.receipts import Receipt
 from sandbox.receipts.statement import describe_check, write_statement
 from sandbox.receipts.verification import Expectation, verify_receipt
-from sandbox.store.verdicts import Binding, forget_verdict, save_verdict
+from sandbox.store.verdicts import Binding, save_verdict
 from sandbox.workbench.checks import clean_rooms
 from sandbox.workbench.checks.shared_cache import ENTRY, SharedCache, open_shared_cache
 from sandbox.workbench.checks.signed_receipts import describe_run
@@ -111,7 +111,7 @@ def test_s113_what_failed_here_is_not_answered_from_elsewhere(shared: Shared) ->
     services.home.prepare()
     save_verdict(services.home, ASKED, FAILED)
     assert runner._answer((ASKED.check,), ways, 0) is None, "it has to run again"
-    forget_verdict(services.home, ASKED)
+    services.home.verdict(ASKED.key).unlink()
     assert runner._answer((ASKED.check,), ways, 0), "void"
     save_verdict(services.home, with_cache, FAILED.model_copy(update={"compiler_cache": "read"}))
     assert runner._answer((ASKED.check,), ways, 0) is None, "also after a failure with a compiler cache"

@@ -54,4 +54,5 @@ def all_passed(runs: Sequence[CheckRun]) -> bool:
 
 def is_verified(runs: Sequence[CheckRun], checks: Sequence[Check]) -> bool:
     """Whether each of the checks ran and passed, in a run that a verdict is kept of: the gate takes no other."""
-    return len(runs) == len(checks) and all_passed(runs) and all(map(is_conclusive, runs))
+    counts = all(is_conclusive(run) and not run.refused for run in runs)
+    return len(runs) == len(checks) and all_passed(runs) and counts

@@ -27,7 +27,13 @@ from sandbox.workbench.checks.guest_setup import GuestSetup
 from sandbox.workbench.checks.layers import hold_layers, prepare_setups
 from sandbox.workbench.checks.shared_cache import open_shared_cache
 from sandbox.workbench.checks.verdict_keys import build_bindings, possible_setups, uses_compiler_cache
-from sandbox.workbench.checks.verdict_ways import Bindings, find_answer, forget_other_ways, has_failed
+from sandbox.workbench.checks.verdict_ways import (
+    Bindings,
+    find_answer,
+    forget_other_ways,
+    has_failed,
+    settle_pass,
+)
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.guest_accounts import find_account
 from sandbox.workbench.controller.services import Services
@@ -153,11 +159,11 @@ SaveRun = Callable[[CheckRun], None]
 
 @dataclass(frozen=True)
 class _VerdictOnce:
-    """Saves the verdict of one run, once. `kept`: whether it has one."""
+    """Saves the verdict of one run, once. `kept`: whether it has one. `_save`: returns whether it is stored."""
 
-    _save: SaveRun
+    _save: Callable[[CheckRun], bool]
     kept: bool
-    _saved: list[str] = field(default_factory=list)
+    _saved: list[bool] = field(default_factory=list)
 
     def save_failure(self, run: CheckRun) -> None:
         """Save it if the check did not pass. It is called before the run has a record: a process that is interrupted or
@@ -166,11 +172,11 @@ class _VerdictOnce:
         if run.verdict is not Verdict.PASSED:
             self.save(run)
 
-    def save(self, run: CheckRun) -> None:
-        """Save it, unless that was done."""
+    def save(self, run: CheckRun) -> bool:
+        """Save it, unless that was done. Whether it is stored."""
         if self.kept and not self._saved:
-            self._saved.append(run.run_id)
-            self._save(run)
+            self._saved.append(self._save(run))
+        return any(self._saved)
 
 
 @dataclass(frozen=True)
@@ -262,10 +268,12 @@ class _ChainRunner:
                 verdict = _VerdictOnce(partial(self._save, chain, bound[check.id]), kept=as_before)
                 run = self._run_and_take(check, bound[check.id], room, watch, recorder, verdict.save_failure)
                 runs.append(run)
-                is_evidence = as_before and (self.request.keep or run.verdict is not Verdict.PASSED)
+                stored, has_passed = verdict.save(run), run.verdict is Verdict.PASSED
+                is_evidence = as_before and (stored or not has_passed)
                 if is_evidence:  # what a receipt says that it was bound to, and a comparison counts
                     save_binding(self.services.home.logs(self.request.owner), run.run_id, bound[check.id])
-                verdict.save(run)
+                if as_before and self.request.keep and has_passed and not stored:  # the gate does not take it, either
+                    run = runs[-1] = run.model_copy(update={"refused": True})
                 if shared is not None and is_evidence:
                     shared.add(bound[check.id], run)
                 return run
@@ -273,14 +281,19 @@ class _ChainRunner:
             answer_chain(chain, answer, keep_going=self.options.keep_going)
         return tuple(runs)
 
-    def _save(self, chain: Chain, binding: Binding, run: CheckRun) -> None:
+    def _save(self, chain: Chain, binding: Binding, run: CheckRun) -> bool:
+        """Whether the run is stored, and counts."""
         home = self.services.home
         if not self.request.keep and run.verdict is Verdict.PASSED:
             doubt_failure(home, binding)
-            return
-        save_verdict(home, binding, run)
+            return False
+        stored = save_verdict(home, binding, run)
         if not is_conclusive(run):
             forget_other_ways(home, self._bind_ways(chain, self.source.repo_id), binding)
+        elif stored and run.verdict is Verdict.PASSED:
+            ways = self._bind_ways(chain, self.source.repo_id if self._uses_cache(chain) else "")
+            return settle_pass(home, ways, binding)
+        return stored
 
     def _choose_setup(self, chain: Chain) -> GuestSetup:
         """The setup of one room, with what it does about the compiler cache. What failed from scratch runs so again:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sandbox.checks.comparison import CheckSide, compare_check
+from sandbox.checks.comparison import CheckSide, compare_check, require_good_run
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import cache_clones
 from sandbox.models import Check, CheckComparison, CheckRun, FlakyTest, Task, TreeComparison, Verdict
@@ -164,6 +164,7 @@ def _compare(
     first, *again = repetition.rerun_new_failures(services, tree, pair, watch, options)
     sides = [first, *earlier, *again]
     found = compare_check(pair.check_id, pair.before, pair.after, repetition.count_reruns(sides))
+    found = require_good_run(found, pair.before, sides)
     return _Compared(_add_coverage(services.home, found, pair.before.run, pair.after.run), sides)
 
 

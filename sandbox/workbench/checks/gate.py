@@ -20,7 +20,8 @@ from sandbox.errors import ErrorCode, SandboxError
 from sandbox.gate import DeliveryStep, describe_refusal, has_excuses, needs_verification
 from sandbox.git.cache_clones import find_target
 from sandbox.git.log import is_published_except
-from sandbox.git.objects import tree_of
+from sandbox.git.objects import is_ancestor, tree_of
+from sandbox.git.refs import resolve_ref
 from sandbox.models import CheckRun, GateState, Task, TreeComparison, Verdict
 from sandbox.models.words import LAUNCH
 from sandbox.profiles import Profile
@@ -142,18 +143,26 @@ class TreeGate:
             return None
 
     @cached_property
+    def _default(self) -> tuple[str, str]:
+        """The default branch, and its commit at the last fetch."""
+        repository, git = self.services.repositories.open(self.task.repo_id)
+        return find_target(git, repository.default_branch, repository.default_branch)
+
+    @cached_property
     def _stale_base(self) -> str:
         """Why the comparison, which excuses failures, does not count: the base has other files than the branch that the
-        task goes to had at the last fetch, so what fails on both trees may be mended there. Empty if it counts.
+        task goes to had at the last fetch, so what fails on both trees may be mended there. Nor does another branch
+        than the default one excuse, which an agent may have chosen because it is red. Empty if it counts.
         """
         compared = self.comparison
         if compared is None or not compared.no_new_failures or not has_excuses(compared):
             return ""
         git = self.services.repositories.open(self.task.repo_id)[1]
-        base, (name, tip) = self.task.base_commit, self._goal
-        if tree_of(git, base) == tree_of(git, tip):
-            return ""
-        return f"failures are excused, but the base is {base[:12]}, and {name} is at {tip[:12]}"
+        base = self.task.base_commit
+        for name, tip in (self._goal, self._default):
+            if tree_of(git, base) != tree_of(git, tip):
+                return f"failures are excused, but the base is {base[:12]}, and {name} is at {tip[:12]}"
+        return ""
 
     @property
     def compared_well(self) -> bool:
@@ -203,14 +212,24 @@ class TreeGate:
 
     @property
     def _sync_command(self) -> str:
-        """It names the branch if the task did not begin at it."""
-        begun, goal = self.task.base_branch.removeprefix("refs/heads/"), self._goal[0]
+        """It names the branch if the task did not begin at it; not the default one for a task that began at a commit
+        beside it or a tag, which may go to a branch of a release.
+        """
+        begun, (goal, tip) = self.task.base_branch.removeprefix("refs/heads/").removeprefix("refs/tags/"), self._goal
+        git = self.services.repositories.open(self.task.repo_id)[1]
+        is_beside = not is_ancestor(git, self.task.base_commit, tip) and is_published_except(
+            git, self.task.base_commit, ALL_BRANCHES
+        )
+        if begun != goal and (resolve_ref(git, f"refs/tags/{begun}") or is_beside):
+            return f"sandbox task sync {self.task.id} --onto BRANCH"
         return f"sandbox task sync {self.task.id}" + ("" if begun == goal else f" --onto {goal}")
 
     def _hint(self, missing: Sequence[str], *, compares: bool) -> str:
         if tuple(missing) == (LAUNCH,):
             return f"sandbox candidate {self.task.id}"
         if compares and self._stale_base:
+            if self._goal[0] != self._default[0]:
+                return f"Only the default branch excuses failures, and the task goes to {self._goal[0]}: mend them."
             again = f"`{self._sync_command}`, then `sandbox verify {self.task.id} --against base`"
             return f"Merge that branch and compare again: {again}."
         if compares:  # no verdict of the shared cache answers a comparison

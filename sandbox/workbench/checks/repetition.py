@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -115,32 +115,23 @@ def confirm_failures(
     services: Services, tree: RepeatedTree, pair: CheckPair, watch: Watch, options: VerifyOptions
 ) -> Confirmation:
     """Whether what failed on the other tree, `tree`, and so excuses failures on this one, failed there by chance: it
-    has to fail in two runs, and pass in none of the whole check between or after them. Earlier runs that are kept
-    count. What is missing runs again: alone, and the whole check if it does not fail so (docs/adr/0190).
+    has to fail in two runs of the whole check, and pass in none between or after them. Earlier runs that are kept
+    count; what is missing runs again. No part: alone a test may fail each time, as it may pass (docs/adr/0190).
     """
     names, first = find_excused(pair.before, pair.after), pair.before
     if first.run is None or not names:
         return Confirmation()
     failures = _count_failures(services.home, tree.owner, first, names)
     again = list[CheckSide]()
-
-    def run(arguments: tuple[str, ...]) -> bool:
-        """False: it did not end by itself, or the request was stopped."""
-        sides = _run_again(services, tree, _Part(pair.check_id, arguments, 1), watch, options)
-        again.extend(sides)
+    for _ in range(_ENOUGH):
+        if not failures.undecided:
+            break
+        sides = _run_again(services, tree, _Part(pair.check_id, (), 1), watch, options)
+        if not sides:  # it did not end by itself, or the request was stopped
+            break
+        again += sides
         for side in sides:
             failures.add_newer(side)
-        return bool(sides)
-
-    tests = [result for result in first.results or () if result.test in failures.unconfirmed]
-    part = (
-        () if first.results is None or len(failures.unconfirmed) > MOST_RERUN else _select(tree, pair.check_id, tests)
-    )
-    if part and failures.unconfirmed:
-        run(part)
-    for _ in range(_ENOUGH):
-        if not failures.undecided or not run(()):
-            break
     return Confirmation(frozenset(failures.unconfirmed), tuple(again))
 
 
@@ -167,32 +158,26 @@ class _Failures:
 
     def add_older(self, side: CheckSide) -> bool:
         """Count a run that began before those that were added. Whether even older ones matter."""
-        for name in self._failed.keys() - self._ended:
-            failed = _fails(side, name)
-            self._failed[name] += failed is True
-            if failed is False:
-                self._ended.add(name)
+        failed, passed = _divide(side, self._failed.keys() - self._ended)
+        for name in failed:
+            self._failed[name] += 1
+        self._ended |= passed
         return bool(self.unconfirmed - self._ended)
 
     def add_newer(self, side: CheckSide) -> None:
-        for name in self._failed:
-            failed = _fails(side, name)
-            self._failed[name] += failed is True
-            if failed is False:
-                self._failed[name] = 0
-                self._passed_now.add(name)
+        failed, passed = _divide(side, self._failed.keys())
+        for name in failed:
+            self._failed[name] += 1
+        self._failed.update(dict.fromkeys(passed, 0))
+        self._passed_now |= passed
 
 
-def _fails(side: CheckSide, name: str) -> bool | None:
-    """Whether a test failed in a run. None: the run does not say. One of a part says nothing of what it passes, as the
-    other tests may be the reason that it fails.
-    """
-    seen = repeated.add_up([side]).get(name)
-    if seen is not None and seen.failed:
-        return True
-    is_good = seen is not None or side.verdict is Verdict.PASSED
-    is_part = side.run is not None and bool(side.run.arguments)
-    return False if is_good and not is_part else None
+def _divide(side: CheckSide, names: Collection[str]) -> tuple[set[str], set[str]]:
+    """Which of these tests failed in a run of the whole check, and which passed; of the others it does not say."""
+    seen = repeated.add_up([side])
+    failed = {name for name in names if name in seen and seen[name].failed}
+    passed = set(names) if side.verdict is Verdict.PASSED else {name for name in names if name in seen}
+    return failed, passed - failed
 
 
 def _count_failures(home: Home, owner: str, first: CheckSide, names: Iterable[str]) -> _Failures:
@@ -207,12 +192,12 @@ def _count_failures(home: Home, owner: str, first: CheckSide, names: Iterable[st
 def _list_known_runs(home: Home, owner: str, first: CheckSide) -> Iterator[CheckSide]:
     """The known runs of the whole check, newest first; `first` is one of them. A failure has to have the same binding,
     its results, and an end of its own; as of a verdict, it did not run at the same time as `first`, and was not short
-    of resources (docs/adr/0021). A pass may be one that is no evidence, which has no binding.
+    of resources (docs/adr/0021). A pass may be one that is no evidence, which has no binding. None if `first` has none:
+    it ran after a check that failed in its room, and may have failed for what that left.
     """
     run = first.run
     bound = None if run is None else find_binding(home, run)
     if run is None or bound is None:
-        yield first
         return
 
     def is_known(other: CheckRun) -> bool:

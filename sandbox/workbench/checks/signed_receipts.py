@@ -127,7 +127,7 @@ def describe_run(services: Services, run: CheckRun) -> ReceiptCheck:
             ErrorCode.NOT_FOUND,
             f"What the verdict of '{run.check_id}' depends on is not kept",
             details="It is gone with the run's log, or the run is no evidence for the gate: it came after a check that "
-            "failed in its room, or was repeated until it passed.",
+            "failed in its room or beside a failure, or was repeated until it passed.",
             hint="Run the checks again with --no-cache.",
         )
     return describe_check(binding, run)

@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from sandbox.models import CheckRun, Verdict
 from sandbox.store.home import Home
-from sandbox.store.verdicts import Binding, began_after, find_last_run, find_verdict, forget_verdict
+from sandbox.store.verdicts import (
+    Binding,
+    began_after,
+    find_last_run,
+    find_verdict,
+    forget_failure_ahead,
+    forget_pass,
+)
 
 Bindings = Mapping[str, Binding]
 """Of the checks of one chain, by check."""
@@ -58,12 +65,26 @@ def has_failed(home: Home, ways: Sequence[Bindings], check_id: str) -> bool:
 
 
 def forget_other_ways(home: Home, ways: Sequence[Bindings], own: Binding) -> None:
-    """After a run without a verdict, delete the verdicts of its check in the ways that it did not run in: an older one
-    may have passed by luck. A failure from scratch stays: what passes only with the cache need only time out once.
+    """After a run without a verdict, delete the passes of its check in the ways that it did not run in: an older one
+    may have been luck. A failure stays: what passes by chance need only time out once, and a run can be stopped.
     """
     for way in ways:
         if (other := way[own.check.id]) != own:
-            forget_verdict(home, other, only_pass=not other.compiler_cache)
+            forget_pass(home, other)
+
+
+def settle_pass(home: Home, ways: Sequence[Bindings], own: Binding) -> bool:
+    """After a pass was stored: whether no other way overrules it; else it is deleted, as it is no evidence. A failure
+    that it replaces, and that is dated after now, is deleted.
+    """
+    for way in ways:
+        other = way[own.check.id]
+        if other != own and (other.compiler_cache or not own.compiler_cache):
+            forget_failure_ahead(home, other)
+    if not _is_overruled(find_last_run(home, own), _find_last_runs(home, ways, own.check.id)):
+        return True
+    forget_pass(home, own)
+    return False
 
 
 def _find_last_runs(home: Home, ways: Sequence[Bindings], check_id: str) -> list[CheckRun | None]:

@@ -35,7 +35,7 @@ from sandbox.store.verdicts import (
     doubt_failure,
     find_last_run,
     find_verdict,
-    forget_verdict,
+    forget_pass,
     is_conclusive,
     save_verdict,
 )
@@ -302,12 +302,17 @@ def test_a_failure_replaces_a_pass_beside_it_whichever_is_stored_first(home: Hom
     assert found.run_id == "run-1"
 
 
-@pytest.mark.parametrize("change", [lambda home: save_verdict(home, BINDING, later(9, Verdict.PASSED)),
-                                    lambda home: doubt_failure(home, BINDING),
-                                    lambda home: forget_verdict(home, BINDING)])  # fmt: skip
-def test_a_change_waits_for_one_that_began_to_look(home: Home, change: Callable[[Home], None]) -> None:
+@pytest.mark.parametrize(
+    ("first", "change"),
+    [
+        (Verdict.FAILED, lambda home: save_verdict(home, BINDING, later(9, Verdict.PASSED))),
+        (Verdict.FAILED, lambda home: doubt_failure(home, BINDING)),
+        (Verdict.PASSED, lambda home: forget_pass(home, BINDING)),
+    ],
+)
+def test_a_change_waits_for_one_that_began_to_look(home: Home, first: Verdict, change: Callable[[Home], None]) -> None:
     """Another process has read the record, and has not written its own. Control: it does change the record."""
-    save_verdict(home, BINDING, later(0))
+    save_verdict(home, BINDING, later(0, first))
     before = home.verdict(BINDING.key).read_bytes()
     other = threading.Thread(target=change, args=(home,))
     with home.locked(VERDICTS_LOCK):
@@ -334,7 +339,7 @@ def test_a_process_that_hangs_with_the_lock_costs_a_pass_and_no_failure(
         assert served(home, later(30)) is None, "the failure is stored"
     assert served(home, later(40, Verdict.PASSED)) == "run-40"
     with home.locked(VERDICTS_LOCK):
-        forget_verdict(home, BINDING)
+        forget_pass(home, BINDING)
     assert find_last_run(home, BINDING) is None
 
 

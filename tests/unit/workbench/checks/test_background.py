@@ -355,3 +355,13 @@ def test_a_listener_that_fails_ends_no_run_in_the_background(desk: Desk) -> None
     parts = desk.workbench._services
     run = background.start(parts, question(desk), Watch(follow=fail), work)
     assert background.wait(parts.home, parts.background_threads, run.run_id, DEADLINE_S).state == "finished"
+
+
+def test_an_exploration_of_an_approved_state_asks_about_that_state(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was any state, so a second approved one got the answer of the first."""
+    asked = list[str | None]()
+    monkeypatch.setattr(background, "start", lambda _s, question, *_: asked.append(question.expected_tree))
+    patch = b"--- a/f\n+++ b/f\n@@ -1 +1 @@\n-one\n+two\n"
+    for tree in ("a" * 40, "b" * 40):
+        desk.workbench.start_exploration(desk.task.id, {"p": patch}, expected_tree=tree)
+    assert asked == ["a" * 40, "b" * 40]

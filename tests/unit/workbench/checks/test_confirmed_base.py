@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.checks import repeated
+from sandbox.checks.comparison import CheckSide, Reruns
 from sandbox.models import Check, CheckRun, TestChangeKind, TestOutcome, TestResult, Verdict, Verification
 from sandbox.models.runs import Pressure
 from sandbox.store import runs
@@ -92,26 +94,27 @@ def test_a_failure_of_the_base_without_a_second_one_excuses_none(
     assert not found.no_new_failures
 
 
-ALONE: Tests = {"a": TestOutcome.PASSED}
-
-
-@pytest.mark.parametrize("part", [{}, ALONE], ids=["not there", "it passes"])
 @pytest.mark.parametrize("whole", [BAD, GOOD], ids=["fails", "passes"])
-def test_a_part_that_does_not_fail_leaves_it_to_the_whole_check(
-    part: Tests, whole: Tests, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other tests may make it fail, each time. Control: a part in which it fails is enough."""
+def test_only_the_whole_check_confirms_a_failure(whole: Tests, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone it may fail each time for lack of the others, and pass each time for lack of what makes it fail."""
     select_a(monkeypatch)
-    story = Story(desk, monkeypatch, [BAD, part, whole], [BAD])
+    story = Story(desk, monkeypatch, [BAD, whole], [BAD])
     assert story.verify().no_new_failures is (whole == BAD)
-    assert story.count()[0] == 3
+    assert [run.arguments for run in story.rooms.ran[story.base]] == [(), ()]
 
 
-def test_a_part_in_which_it_fails_confirms_a_failure(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    select_a(monkeypatch)
-    story = Story(desk, monkeypatch, [BAD, {"a": TestOutcome.FAILED}, GOOD], [BAD])
-    assert story.verify().no_new_failures
-    assert story.count() == (2, 1)
+def test_the_tests_of_a_run_are_added_up_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was once for each excused test, so thousands of them took minutes, in which no request could be stopped."""
+    failed = {f"t{number}": TestOutcome.FAILED for number in range(200)}
+    added, add_up = list[int](), repeated.add_up
+
+    def count(sides: Sequence[CheckSide]) -> dict[str, Reruns]:
+        added.append(len(sides))
+        return add_up(sides)
+
+    monkeypatch.setattr(repeated, "add_up", count)
+    assert Story(desk, monkeypatch, [failed], [failed]).verify().no_new_failures
+    assert len(added) < 10
 
 
 def test_s230_a_pass_between_two_failures_of_the_base_starts_the_count_again(
@@ -129,6 +132,27 @@ def test_s230_a_pass_between_two_failures_of_the_base_starts_the_count_again(
 def test_a_test_that_is_flaky_on_both_trees_is_no_new_failure(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Story(desk, monkeypatch, [BAD, GOOD], [BAD, GOOD]).verify()
     assert (found.no_new_failures, kind(found)) == (True, TestChangeKind.FLAKY)
+
+
+OTHER_BAD: Tests = {"a": TestOutcome.PASSED, "b": TestOutcome.FAILED}
+
+
+@pytest.mark.parametrize(
+    ("own", "is_part", "expected"),
+    [
+        pytest.param([BAD, OTHER_BAD, OTHER_BAD], False, False, id="the whole check"),
+        pytest.param([BAD, OTHER_BAD, GOOD], False, True, id="control: one whole run is good"),
+        pytest.param([BAD, {"a": TestOutcome.PASSED}, {"a": TestOutcome.PASSED}, OTHER_BAD], True, False, id="a part"),
+        pytest.param([BAD, {"a": TestOutcome.PASSED}, {"a": TestOutcome.PASSED}, GOOD], True, True, id="control: part"),
+    ],
+)
+def test_a_tree_that_fails_in_each_run_by_another_test_has_new_failures(
+    own: list[Tests | Verdict], is_part: bool, expected: bool, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_part:
+        select_a(monkeypatch)
+    found = Story(desk, monkeypatch, [GOOD], own).verify()
+    assert (found.no_new_failures, kind(found)) == (expected, TestChangeKind.FLAKY)
 
 
 def test_earlier_reruns_of_the_task_still_count(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,25 @@ def test_s230_a_failure_after_another_one_in_its_room_confirms_none(
         assert found.no_new_failures is is_red
 
 
+@pytest.mark.parametrize("alone", [[F, P], [F, F]], ids=["by chance", "control: twice"])
+def test_s230_the_compared_run_is_no_evidence_after_a_failure_in_its_room(
+    desk: Desk, alone: list[Verdict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the base `b` fails for what `a` leaves, and by itself in so many rooms without `a`."""
+    base, own = commit_change(desk)
+    left, said = dict[str, bool](), list(alone)
+
+    def say(tree: str, check: Check, _: int) -> Verdict:
+        if check.id != "b":
+            left[tree] = check.id == "a" and tree == base
+            return F if left[tree] else P
+        return F if tree == own or left[tree] else said.pop(0)
+
+    ScriptedRooms(Home(desk.home), monkeypatch, say)
+    found = desk.workbench.verify(desk.task.id, None, VerifyOptions(against="base"))
+    assert found.no_new_failures is (alone == [F, F])
+
+
 def runs_after(desk: Desk, monkeypatch: pytest.MonkeyPatch, first: Verdict) -> list[CheckRun]:
     """Those of all checks, of which `a` ends so and the others pass."""
     commit_change(desk)

@@ -179,16 +179,43 @@ def test_s229_a_branch_that_is_gone_leaves_the_default_branch_to_compare_with(ma
     upstream.git("checkout", "-q", "main")
     main.begin("release", new=b"1\n")
     assert main.compare()
-    assert main.opens, "control: it is the branch that the task goes to"
+    assert main.opens, "control: it is the branch that the task goes to, and the default one"
     upstream.git("tag", "kept", "release")
     upstream.git("branch", "-q", "-D", "release")
     desk.workbench.clone(str(upstream.root))
     with _closed(main) as error:
-        assert f"`sandbox task sync {desk.task.id} --onto main`" in error.hint
+        assert f"`sandbox task sync {desk.task.id} --onto BRANCH`" in error.hint
     desk.workbench.sync_task(desk.task.id, "main")
     assert desk.workbench.task(desk.task.id).base_branch == "main"
     assert main.compare()
     assert main.opens
+
+
+def test_s229_a_red_branch_that_the_task_was_moved_to_excuses_nothing(main: RedMain) -> None:
+    """An agent chooses it, by a sync. Control: a red default branch excuses (above)."""
+    upstream, desk = main.desk.upstream, main.desk
+    main.advance("d/e/x", MENDED)
+    upstream.git("checkout", "-q", "-b", "red")
+    upstream.write("f", BROKEN)
+    upstream.commit()
+    upstream.git("checkout", "-q", "main")
+    desk.workbench.clone(str(upstream.root))
+    main.begin("main", f=BROKEN)
+    assert main.compare() is False
+    desk.workbench.sync_task(desk.task.id, "red")
+    assert main.compare(), "void"
+    with _closed(main) as error:
+        assert error.hint == "Only the default branch excuses failures, and the task goes to red: mend them."
+
+
+def test_the_hint_for_a_task_that_began_at_a_tag_names_no_branch(main: RedMain) -> None:
+    """It may go to a branch of that release. Control: a commit of the default branch (above)."""
+    main.desk.upstream.git("tag", "v1")
+    main.advance("other", b"1\n")
+    main.begin("v1", new=b"1\n")
+    assert main.compare(), "void"
+    with _closed(main) as error:
+        assert f"`sandbox task sync {main.desk.task.id} --onto BRANCH`" in error.hint
 
 
 def test_s229_a_base_ahead_of_the_branch_excuses_none_and_a_sync_moves_it_back(main: RedMain) -> None:

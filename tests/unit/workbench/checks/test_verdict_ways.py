@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ import pytest
 
 from sandbox.checks.compiler_cache import CompilerCacheUse
 from sandbox.checks.execute import CheckDirectories
-from sandbox.models import Check, CheckRun, Verdict
+from sandbox.models import Check, CheckRun, Verdict, Verification
+from sandbox.store.bindings import find_binding
 from sandbox.store.home import Home
 from sandbox.store.runs import list_runs
 from sandbox.store.verdicts import Binding, find_last_run, save_verdict
@@ -171,6 +173,54 @@ def test_s231_a_run_without_a_verdict_erases_no_failure_from_scratch(
     assert (ways.verify(P, cache=False), ways.verified) == (("passed", False), True)
 
 
+def test_s231_a_stopped_run_from_scratch_erases_no_failure_with_the_cache(ways: Ways) -> None:
+    """An agent can stop its own run. Control: the failure closes the gate before it."""
+    ways.verify(F)
+    ways.verify(F)
+    failed = ways.last
+    assert failed is not None
+    ways.verify(S, from_scratch=True)
+    assert (ways.last, ways.verified) == (failed, False)
+    assert (ways.verify(P, from_scratch=True), ways.verified) == (("passed", False), True)
+
+
+def _run_at(ways: Ways, monkeypatch: pytest.MonkeyPatch, days: int, *verdict: Verdict, **options: Any) -> Verification:
+    """Verify, so many days later than in the order of the runs."""
+    made_now = made_run
+
+    def make(*given: Any, **more: Any) -> CheckRun:
+        return made_now(*given, **{**more, "started_at": more["started_at"] + timedelta(days=days)})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.modules[__name__], "made_run", make)
+        ways.script.extend(verdict)
+        return ways.desk.workbench.verify(ways.desk.task.id, None, VerifyOptions(**options))
+
+
+@pytest.mark.parametrize("scratch_first", [True, False])
+def test_s230_a_pass_that_the_gate_does_not_take_verifies_nothing(
+    ways: Ways, scratch_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began before a failure of the same check had ended. Control: a later one."""
+    _run_at(ways, monkeypatch, 1, F, from_scratch=scratch_first)
+    found = _run_at(ways, monkeypatch, 0, P, from_scratch=True)
+    assert (found.verified, ways.verified) == (False, False)
+    assert find_binding(ways.home, ways.ran[-1]) is None, "no receipt"
+    found = _run_at(ways, monkeypatch, 2, P, from_scratch=True)
+    assert (found.verified, ways.verified) == (True, True), "control"
+
+
+@pytest.mark.parametrize("scratch_first", [True, False])
+def test_a_failure_that_is_dated_after_now_is_replaced_by_a_pass(
+    ways: Ways, scratch_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock was ahead, and was set back: no pass could begin after the failure, for as long."""
+    _run_at(ways, monkeypatch, 36_500, F, from_scratch=scratch_first)
+    assert ways.verified is False
+    found = _run_at(ways, monkeypatch, 0, P, from_scratch=True)
+    assert (found.verified, ways.verified) == (True, True)
+
+
 def test_a_run_without_a_verdict_after_a_failure_is_the_last_run(ways: Ways) -> None:
     """A comparison that knew the failure, and is older, is over. Control: the failure was the last run."""
     for verdict in (F, K, S):
@@ -295,14 +345,14 @@ def test_the_last_run_of_all_ways_counts(
 def test_s231_what_a_run_without_a_verdict_leaves_of_the_other_way(
     ways: Ways, verdict: Verdict, scratch_first: bool
 ) -> None:
-    """A failure from scratch, which another request stored meanwhile. Controls: all else is deleted."""
+    """A failure, which another request stored meanwhile. Control: a pass is deleted."""
     services = ways.desk.workbench._services
     bound = [build_bindings(services.policies, s, TREE, [CHECK]) for s in possible_setups(SETUP, ways.desk.repo_id)]
     other, own = (way["test"] for way in (bound if scratch_first else bound[::-1]))
     save_verdict(services.home, other, made(0, verdict, 0, other))
     save_verdict(services.home, own, made(1, K, 1, own))
     forget_other_ways(services.home, bound, own)
-    assert (find_last_run(services.home, other) is not None) == (scratch_first and verdict is F)
+    assert (find_last_run(services.home, other) is not None) == (verdict is F)
     assert find_last_run(services.home, own) is None
 
 
