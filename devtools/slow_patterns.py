@@ -40,6 +40,10 @@ _ENDS = ("\0", "\n\0", "x", "")
 _LENGTHS = (20, 24, 28, 34, 42, 52, 64, 80, 100, 400, 1600, 6400)  # close together first: some grow exponentially
 SLOW_S = 0.02
 """Of the longest text: a linear pattern takes a hundredth of it, a quadratic one ten times as long."""
+_STEEP = 8
+"""The longest text takes a linear pattern four times as long as the one before, a quadratic one sixteen times: so a
+long part at each place, such as a path of at most 200 characters, does not count on a slow machine.
+"""
 _QUICK_S = SLOW_S / 50
 """Of a text of `_SURE`: a pattern that is so quick there does not grow as the square."""
 _SURE = 1600
@@ -133,10 +137,13 @@ def find_slow(used: UsedPattern) -> SlowText | None:
     is_binary = isinstance(used.pattern.pattern, bytes)
     for prefix, repeated in make_attacks(used.pattern):
         for method, end in itertools.product(_choose_methods(used.methods), _ENDS):
+            before = 0.0
             for length in _LENGTHS:
                 text: Any = prefix + repeated * (length // len(repeated)) + end
                 seconds = _measure(used.pattern, method, text.encode("latin-1", "replace") if is_binary else text)
-                if seconds > SLOW_S:
+                is_linear = length == _LENGTHS[-1] and seconds < _STEEP * before
+                before = seconds
+                if seconds > SLOW_S and not is_linear:
                     return SlowText(used.place, method, len(text), seconds, text[:40])
                 if seconds < _QUICK_S and length >= _SURE:
                     break
