@@ -254,7 +254,7 @@ def _list_newly_failing(found: CheckComparison) -> set[str]:
 
 
 def _select(tree: RepeatedTree, check_id: str, tests: Sequence[TestResult]) -> tuple[str, ...]:
-    """The arguments for those that failed: all of one name, since each of several files may have it. none for the whole
+    """The arguments for those that failed: all of one name, since each of several files may have it; none for the whole
     check.
     """
     failed = [result for result in tests if result.outcome in BAD_OUTCOMES]

@@ -487,7 +487,7 @@ HIDES_ITSELF = "assert libc.prctl(4, 0) == 0; say(); time.sleep(60)"
 MAPS_THE_FILE = """
 assert libc.prctl(4, 1) == 0
 mapped = mmap.mmap(fd, 4096, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
-os.closerange(3, 64); say(); time.sleep(60)"""
+os.closerange(3, 1 << 16); say(); time.sleep(60)"""
 ASKS_AS_ITS_USER = """
 import os, sys
 from pathlib import Path, PurePosixPath
