@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git import new_commits, objects, refs
@@ -50,8 +51,10 @@ class PendingMove(Model):
 class UnusableMove(SandboxError):
     """A note of which nothing can be done: `dirty_workspace`. The files may be those of two commits."""
 
-    def __init__(self, task_id: str, why: str) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, task_id: str, why: str) -> Self:
+        """With what a person can do."""
+        return cls(
             ErrorCode.DIRTY_WORKSPACE,
             f"{task_id} may have files of two commits: its sync or checkout was killed, and cannot be finished",
             details=why,
@@ -137,7 +140,7 @@ def _read(note: Path, task_id: str) -> PendingMove:
     except SandboxError as error:
         if error.code is not ErrorCode.INTERNAL:
             raise
-        raise UnusableMove(task_id, error.details) from error
+        raise UnusableMove.of(task_id, error.details) from error
 
 
 def _finish(services: Services, task: Task, move: PendingMove) -> str:
@@ -150,7 +153,7 @@ def _finish(services: Services, task: Task, move: PendingMove) -> str:
     if not has_worktree(locate_worktree(services.home, services.policies, task.repo_id, task.id)):
         return "its files are gone"  # they are made again as they were before
     if lost := [tree for tree in (move.before, move.after) if objects.peel(git, tree, "tree") is None]:
-        raise UnusableMove(task.id, f"the cache clone no longer has {', '.join(lost)}")
+        raise UnusableMove.of(task.id, f"the cache clone no longer has {', '.join(lost)}")
     kept = _change_back(services, git, task, move)
     done = f"its files were changed back to {task.head_commit[:12]}, with its uncommitted changes"
     return f"{done}, but for what was changed since: {', '.join(kept)[:200]}" if kept else done
