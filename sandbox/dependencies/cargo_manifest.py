@@ -136,18 +136,18 @@ def _list_above(folder: str) -> Iterator[str]:
 
 
 def _list_members(collection: Collection, workspace: Mapping[str, Any], root: str) -> list[str]:
-    """The folders of `members` without those of `exclude`. Those of a pattern are looked for if there is no Cargo.lock,
+    """The folders of `members`; those of a pattern without those of `exclude`, and only if there is no Cargo.lock,
     which covers them.
     """
     folders: list[str] = []
+    excluded = [resolve_folder(root, path) for path in _list(workspace.get("exclude"))]
     for member in _list(workspace.get("members")):
         path = resolve_folder(root, member)
         found = None if path is None else _find_folders(collection, path, root) if is_pattern(path) else [path]
         if found is None:
             collection.refuse(f"members = {member}", RefusalReason.PATH, posixpath.join(root, FILE))
-        folders += found or []
-    excluded = {resolve_folder(root, path) for path in _list(workspace.get("exclude"))}
-    return [folder for folder in dict.fromkeys(folders) if folder != root and folder not in excluded]
+        folders += [folder for folder in found or () if folder == path or not _is_excluded(folder, excluded)]
+    return [folder for folder in dict.fromkeys(folders) if folder != root]
 
 
 def _find_folders(collection: Collection, pattern: str, root: str) -> list[str] | None:

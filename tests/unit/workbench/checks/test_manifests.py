@@ -41,15 +41,23 @@ def test_s218_one_object_under_all_names_is_not_held_for_each_of_them(
 
 
 @pytest.mark.parametrize(
-    ("excluded", "wanted"), [("", ("serde ^1.0", "tokio ^1")), ('exclude = ["crates/a"]', ("libc ^0",))]
+    ("members", "wanted"),
+    [
+        ('["crates/a", "crates/b"]', ("serde ^1.0", "tokio ^1")),
+        ('["crates/a", "crates/b"]\nexclude = ["crates/a"]', ("serde ^1.0", "tokio ^1")),
+        ('["crates/*"]\nexclude = ["crates/a"]', ("libc ^0",)),
+    ],
+    ids=["members", "named and excluded", "excluded"],
 )
 def test_a_crate_in_a_folder_needs_what_its_workspace_above_says(
-    upstream: Upstream, excluded: str, wanted: tuple[str, ...]
+    upstream: Upstream, members: str, wanted: tuple[str, ...]
 ) -> None:
-    """It inherits versions from there, and cargo goes through all members. Control: one that is left out."""
-    members = f'members = ["crates/a", "crates/b"]\n{excluded}\n'
-    upstream.write("Cargo.toml", f'[workspace]\n{members}[workspace.dependencies]\nserde = "^1.0"\n'.encode())
-    own = b'libc = "^0"\n' if excluded else b"serde.workspace = true\n"
+    """It inherits versions from there, and cargo goes through all members. Control: one that is left out; cargo lets
+    `members` win for a folder that it names.
+    """
+    root = f'[workspace]\nmembers = {members}\n[workspace.dependencies]\nserde = "^1.0"\n'
+    upstream.write("Cargo.toml", root.encode())
+    own = b'libc = "^0"\n' if len(wanted) == 1 else b"serde.workspace = true\n"
     upstream.write("crates/a/Cargo.toml", b'[package]\nname = "a"\n[dependencies]\n' + own)
     upstream.write("crates/b/Cargo.toml", b'[package]\nname = "b"\n[dev-dependencies]\ntokio = "^1"\n')
     upstream.commit()
