@@ -104,13 +104,15 @@ class _Pace:
         return True
 
     def measure_growth(self, now_bytes: int) -> int:
-        """Above the least that it was since the last look."""
+        """Above the least that it was since `forget_least`."""
         least = now_bytes if self._least_bytes is None else min(self._least_bytes, now_bytes)
         self._least_bytes = least
         return now_bytes - least
 
-    def note_look(self, started: float, ended: float) -> None:
+    def forget_least(self) -> None:
         self._least_bytes = None
+
+    def note_look(self, started: float, ended: float) -> None:
         self._next_look_at = ended + (ended - started) * _LOOK_SHARE
 
 
@@ -143,22 +145,30 @@ class SocketWatch:
         if self._groups is None or not self._pace.allows_count(started):
             return None
         little = self._memory_bytes // _LITTLE
-        on_host = _count_host_bytes(self._proc) + self._pace.measure_growth(read_unreclaimable(self._proc))
+        growth = self._pace.measure_growth(read_unreclaimable(self._proc))
+        on_host = _count_host_bytes(self._proc) + growth
         if not self._pace.allows_look(started, on_host, little) or on_host <= little:
             return None
-        excess = self._find_excess(self._groups, little)
+        if growth > little:
+            self._pace.forget_least()
+        excess = self._find_excess(self._groups, little, with_uncharged=growth > little)
         self._pace.note_look(started, time.monotonic())
         if excess is None:
             return None
         self.held_bytes = excess
         return Verdict.OOM_KILLED
 
-    def _find_excess(self, groups: CgroupPaths, little: int) -> int | None:
-        """What the guest holds, if it is more than it may."""
+    def _find_excess(self, groups: CgroupPaths, little: int, *, with_uncharged: bool) -> int | None:
+        """What the guest holds, if it is more than it may. `with_uncharged`: the host's kernel holds more than before,
+        so what no group is charged for is counted.
+        """
         is_charged = groups.version > 1 or read_limit(groups.memory, SOCKET_LIMIT) is not None
         charged = read_charged_sockets(groups) if is_charged else 0
-        charged += estimate_lock_bytes(self._proc, list_guest_processes(groups))
         own, unknown = self._count_waiting(is_charged=is_charged)
+        if with_uncharged:
+            charged += estimate_lock_bytes(self._proc, list_guest_processes(groups))
+            netlink = count_netlink_bytes(self._proc, self._pid)
+            own, unknown = (own + netlink, unknown) if self._neighbours == ALONE else (own, unknown + netlink)
         if charged + own + unknown <= little:
             return None
         certain = charged + (read_held_memory(groups) or 0)
@@ -170,14 +180,12 @@ class SocketWatch:
         return next((held for held, others in bounds if held > self._memory_bytes + others), None)
 
     def _count_waiting(self, *, is_charged: bool) -> tuple[int, int]:
-        """Bytes in sockets of the guest's uid, and in those of an unknown one, as netlink's. Where the kernel charges
-        sockets to the guest, only in those that it did not accept yet. A guest that is alone in its network has all of
-        them.
+        """Bytes in sockets of the guest's uid, and in those of an unknown one. Where the kernel charges sockets to the
+        guest, only in those that it did not accept yet. A guest that is alone in its network has all of them.
         """
         folder = self._proc / str(self._pid)
         uid = None if self._neighbours == ALONE else _read_uid(folder)
-        netlink = count_netlink_bytes(self._proc, self._pid)
-        own, unknown = (netlink, 0) if self._neighbours == ALONE else (0, netlink)
+        own = unknown = 0
         for name in ("tcp", "tcp6") if is_charged else ("tcp", "tcp6", "udp", "udp6"):
             for socket in _read_sockets(folder / "net" / name):
                 if is_charged and not socket.is_unaccepted:

@@ -221,7 +221,7 @@ def test_s202_a_long_look_is_followed_by_one_at_once_only_if_the_host_holds_more
     """A table that takes seconds must not hide what fills up meanwhile, nor keep the controller busy."""
     now, looks = [100.0], list[float]()
 
-    def look(_watch: SocketWatch, *_: object) -> None:
+    def look(_watch: SocketWatch, *_: object, **__: object) -> None:
         looks.append(now[0])
         now[0] += 2.0
 
