@@ -287,7 +287,8 @@ def _check_mounts_and_find_cgroups(
             return find_object(engine, "containers", container_id)
 
     inspected = inspect()
-    pid = find_guest_pid(engine, inspected, inspect) if inspected else 0
+    socket_path, timeout_s = engine.endpoint.socket_path, float(engine.api.timeout)
+    pid = find_guest_pid(socket_path, timeout_s, inspected, inspect) if inspected else 0
     if not pid:
         return None
     require_mounts(pid, options)

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sandbox.engine.docker_api import DockerApi
 from sandbox.errors import ErrorCode, SandboxError
 
 PROCESSES_HINT = (
@@ -34,10 +33,13 @@ def is_guest_process(groups: str, container_id: str) -> bool:
 
 
 def find_guest_pid(
-    engine: DockerApi, inspected: Mapping[str, Any], inspect: Callable[[], Mapping[str, Any] | None]
+    socket_path: str,
+    timeout_s: float,
+    inspected: Mapping[str, Any],
+    inspect: Callable[[], Mapping[str, Any] | None],
 ) -> int:
-    """As `prove_guest_pid`, of a local engine."""
-    find_patience = partial(_find_patience, engine.endpoint.socket_path, float(engine.api.timeout))
+    """As `prove_guest_pid`, of the engine behind this socket, which may take so long to answer."""
+    find_patience = partial(_find_patience, socket_path, timeout_s)
     return prove_guest_pid(inspected, inspect, find_patience=find_patience)
 
 

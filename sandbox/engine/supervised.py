@@ -156,7 +156,8 @@ def _verify_guest(
     dialect = find_dialect(engine)
     pid = 0
     if engine.is_local:
-        pid = find_guest_pid(engine, inspected, partial(_inspect, engine, inspected["Id"]))
+        inspect = partial(_inspect, engine, inspected["Id"])
+        pid = find_guest_pid(engine.endpoint.socket_path, float(engine.api.timeout), inspected, inspect)
     idle_tunnels = find_idle_tunnels(list_interfaces(posture), pid)
     require_posture(posture, options, dialect.own_files, idle_tunnels)
     require_writable_folders(posture, options)

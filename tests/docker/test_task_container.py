@@ -432,7 +432,7 @@ from sandbox.errors import SandboxError
 
 request = json.load(sys.stdin)
 if request["open"]:
-    supervised.find_guest_pid = lambda _engine, inspected, _inspect: inspected["State"]["Pid"]
+    supervised.find_guest_pid = lambda _path, _timeout, inspected, _inspect: inspected["State"]["Pid"]
 command = pickle.loads(base64.b64decode(request["command"]))
 build = lambda _env: command
 work = SupervisedCheck(build, Streams(lambda _: None, lambda _: None), 60.0, never_stop)
