@@ -24,6 +24,7 @@ from sandbox.git.failures import GitFailure, OutOfMemory
 from sandbox.git.grep import PatternTooCostly
 from sandbox.git.push.reasons import PushReason, PushRejected
 from sandbox.git.throttle import Throttled
+from sandbox.workbench.tasks.pending_moves import UnusableMove
 
 
 def test_a_copy_has_the_other_hint_and_leaves_the_original() -> None:
@@ -101,6 +102,7 @@ def test_an_error_of_each_class_can_be_copied_and_sent_to_another_process(
         PatternTooCostly("details"),
         WorktreeTooLarge(ErrorCode.QUOTA_EXCEEDED, "brief"),
         UnusableRegistry(ErrorCode.INVALID_INPUT, "brief"),
+        UnusableMove.of("task-1", "details"),
     ]
     shipped = {kind for kind in _list_error_classes() if kind.__module__.startswith("sandbox.")}
     assert shipped <= {type(one) for one in made}, "a class without an example"
