@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from sandbox.files.disk_usage import DiskUse, FreeSpace, TooDeepError, measure_disk_use
@@ -70,33 +71,30 @@ def _is_false() -> bool:
     return False
 
 
-def _ignore(_error: OSError) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Additions:
     """The files of a check: those below `folders`, which are on one file system.
 
     `since_ns`: only those changed at that time or later, 0: all. `deleted_open`: open files that were deleted.
     `may_hide_files`: whether the last counts met signs of files of unknown size, which cannot be measured. A count
-    begins with `deleted_open`; `note_unreadable` is given why files of `folders` could not be examined.
+    begins with `deleted_open`; `note_denied` is called for files of `folders` that we may not examine.
     """
 
     folders: tuple[Path, ...]
     since_ns: int = 0
     deleted_open: Callable[[], Iterator[DiskUse]] = _no_files
     may_hide_files: Callable[[], bool] = _is_false
-    note_unreadable: Callable[[OSError], None] = _ignore
+    note_denied: Callable[[], object] = _is_false
 
     def measure_files(self) -> Iterator[DiskUse]:
         """Yield the disk use of each file."""
         deleted_open = self.deleted_open()
         for folder in self.folders:
-            try:
-                yield from measure_disk_use(folder, self.since_ns, on_error=self.note_unreadable)
-            except OSError as error:
-                self.note_unreadable(error)
+            with suppress(OSError):
+                try:
+                    yield from measure_disk_use(folder, self.since_ns, on_denied=self.note_denied)
+                except PermissionError:  # of the folder itself
+                    self.note_denied()
         yield from deleted_open
 
 
@@ -186,13 +184,12 @@ class DiskWatch:
             with suppress(OSError):  # the folder was removed
                 room = self._room_of(self._additions.folders[0])
                 if self._count is not None or self._part_taken(self._at_count, room) > _WORTH_COUNTING:
-                    errors = list[OSError]()
-                    count = self._files_that_are_left(errors.append)
+                    denied = list[bool]()
+                    count = self._files_that_are_left(partial(denied.append, True))
                     while not count.is_done:
                         count.continue_for(URGENT_SLICE_S, self._clock)
                     self.used, self._count, self._at_count = count.total, None, room
-                    hides = any(isinstance(error, PermissionError) for error in errors)
-                    is_over = count.exceeds or (hides and self._part_taken(self._at_start, room) > 1)
+                    is_over = count.exceeds or (bool(denied) and self._part_taken(self._at_start, room) > 1)
                     self._verdict = Verdict.DISK_LIMIT if is_over else None
                 if self._takes_the_host_s(room):
                     self._verdict = Verdict.DISK_LIMIT
@@ -200,14 +197,14 @@ class DiskWatch:
 
     def count_at_end(self, seconds: float) -> None:
         """Count at the end of a check, for its report. If the time is too short, `used` keeps the last count."""
-        count = self._files_that_are_left(_ignore)
+        count = self._files_that_are_left(_is_false)
         count.continue_for(seconds, self._clock)
         if count.is_done:
             self.used = count.total
 
-    def _files_that_are_left(self, note_unreadable: Callable[[OSError], None]) -> FileCount:
+    def _files_that_are_left(self, note_denied: Callable[[], object]) -> FileCount:
         """No process has deleted ones open any more, and the search for them is slow."""
-        additions = replace(self._additions, deleted_open=_no_files, note_unreadable=note_unreadable)
+        additions = replace(self._additions, deleted_open=_no_files, note_denied=note_denied)
         return FileCount(additions.measure_files(), self._limits)
 
     def _is_exceeded(self, room: FreeSpace) -> bool:

@@ -279,11 +279,9 @@ def _count_refused_forks(pids: Path | None) -> int | None:
     own = _read_keyed_number(pids, "pids.events", "max")
     above = None if pids is None else _read_keyed_number(pids.parent, "pids.events.local", "max")
     below = _group_of_processes(pids)
-    if below is None or _read_text(below, "pids.events.local") is not None:
-        forked = None
-    else:
-        forked = _read_keyed_number(below, "pids.events", "max")
-    return own if own is None else own + (above or 0) + (forked or 0)
+    is_counted = _read_text(below, "pids.events.local") is not None  # by the group above it
+    forked = None if is_counted else _read_keyed_number(below, "pids.events", "max")
+    return None if own is None else own + (above or 0) + (forked or 0)
 
 
 def _read_throttled(quota: Path | None) -> int | None:

@@ -75,9 +75,9 @@ class OpenFiles:
         """
         return all(self._met_unseen)
 
-    def note_unreadable(self, error: OSError) -> None:
-        """Files below a directory that could not be examined: a sign if it was for want of permission."""
-        self._note_unseen(isinstance(error, PermissionError))
+    def note_denied(self) -> None:
+        """Files that we may not examine are a sign of others."""
+        self._note_unseen(True)
 
     def _note_unseen(self, is_met: bool) -> None:
         self._met_unseen[-1] = self._met_unseen[-1] or is_met

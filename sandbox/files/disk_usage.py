@@ -66,25 +66,22 @@ def is_full(room: FreeSpace) -> bool:
     return room.free_bytes < _FULL_BYTES or (room.free_files is not None and room.free_files < _FULL_FILES)
 
 
-def _ignore(_error: OSError) -> None:
-    pass
-
-
 def measure_disk_use(
-    root: Path, since_ns: int = 0, *, one_device: bool = False, on_error: Callable[[OSError], None] = _ignore
+    root: Path, since_ns: int = 0, *, one_device: bool = False, on_denied: Callable[[], object] = bool
 ) -> Generator[DiskUse]:
     """Disk use of each name below `root`, one by one; after a name its attributes, some at a time. Close the iterator
     if you do not read it to the end.
 
     Only files changed at `since_ns` or later count, by the kernel's change time, which no guest can set. Files that
-    cannot be examined count as zero. `one_device`: what is mounted below `root` does not count. `on_error`: is given
-    why a name below `root`, or a directory that changed since, cannot be examined. Raises: `TooDeepError`.
+    cannot be examined count as zero. `one_device`: what is mounted below `root` does not count. `on_denied`: is
+    called for a name below `root`, or a directory that changed since, which we may not examine. Raises: `TooDeepError`,
+    OSError for `root` itself.
     """
     attributes = AttributeCount(root)
 
     def note(error: OSError, info: os.stat_result | None) -> None:
-        if info is None or info.st_ctime_ns >= since_ns:
-            on_error(error)
+        if isinstance(error, PermissionError) and (info is None or info.st_ctime_ns >= since_ns):
+            on_denied()
 
     for folder, name, info in _walk_names(root, root.lstat().st_dev if one_device else None, note):
         if info.st_ctime_ns < since_ns:

@@ -76,7 +76,7 @@ def watch_disk(
             0 if whole_task else coarse_now_ns(),
             held.measure_deleted,
             held.may_hide_files,
-            held.note_unreadable,
+            held.note_denied,
         ),
         limits,
         _minimum_free_space(services.settings),

@@ -138,9 +138,9 @@ def note_latest_state(git: Git, task: Task, commit: str, kept: _KeptStates | Non
     if wanted == kept.latest:
         return
     if wanted is not None:
-        refs.move_ref(git, _latest_ref(task.id), wanted, kept.latest or None)
+        refs.move_ref(git, _latest_ref(task.id), wanted, kept.latest)
     elif kept.latest is not None:
-        git.run("update-ref", "--no-deref", "-d", _latest_ref(task.id), kept.latest)
+        refs.delete_ref(git, _latest_ref(task.id), kept.latest)
 
 
 def keep_tree(services: Services, git: Git, task: Task, tree: str, label: str) -> Snapshot:

@@ -497,7 +497,7 @@ from sandbox.files.disk_usage import DiskUse
 worktree, proc = map(Path, sys.argv[1:])
 files = OpenFiles(worktree, PurePosixPath(worktree), frozenset([worktree.stat().st_dev]), proc)
 os.setgroups([]); os.setgid(66123); os.setuid(66123)
-additions = Additions((worktree,), 1, files.measure_deleted, files.may_hide_files, files.note_unreadable)
+additions = Additions((worktree,), 1, files.measure_deleted, files.may_hide_files, files.note_denied)
 for _ in range(2): found = sum(additions.measure_files(), DiskUse())
 print(found.bytes >> 20, files.may_hide_files())
 """
