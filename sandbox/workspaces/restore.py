@@ -79,13 +79,20 @@ def restore_tree(
             done += _clear_links(files, step)
             current = _require_expected(git, files, step, links)
             done.append(RestoreStep(step.path, current, step.after))
-            content = next(blobs) if step.after.oid else None
-            large = source.large.open(path_bytes(step.path), step.after.oid)
-            write_state(files, step.path, step.after, large or content, owner)
+            _write_after(source, files, step, blobs, owner)
     except BaseException:
         revert_steps(source, files, done, owner)
         raise
     return len(steps)
+
+
+def _write_after(
+    source: RestoreSource, files: WorktreeFiles, step: RestoreStep, blobs: Iterator[BlobReader], owner: Owner
+) -> None:
+    """Take a step. `blobs`: the contents of all steps that have one, in their order."""
+    content = next(blobs) if step.after.oid else None
+    large = source.large.open(path_bytes(step.path), step.after.oid)
+    write_state(files, step.path, step.after, large or content, owner)
 
 
 def plan_steps(changes: Sequence[RawChange]) -> list[RestoreStep]:
@@ -242,9 +249,7 @@ def _undo_steps(
     blobs = stream_blobs(source.git, [step.after.oid for step in undone if step.after.oid])
     for step in undone:
         _require_expected(source.git, files, step, frozenset())
-        content = next(blobs) if step.after.oid else None
-        large = source.large.open(path_bytes(step.path), step.after.oid)
-        write_state(files, step.path, step.after, large or content, owner)
+        _write_after(source, files, step, blobs, owner)
     return tuple(step.path for step, is_written in found if is_written is None)
 
 
