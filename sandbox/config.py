@@ -359,11 +359,14 @@ class GateSettings(_SettingsSection):
     """`require`: which steps need a verified tree before it leaves this host. `require_candidate`: where the profile
     has `[launch]`, these steps also need a candidate of the tree that passed. `accept`: what counts for them: that
     every check `passed`, or also a comparison with the base that shows `no-new-failures` (docs/verify.md).
+    `excusing_branches`: patterns such as `release/*` of branches that excuse failures in such a comparison, besides the
+    default one; `*` stands for any characters, also `/`.
     """
 
     require: Literal["none", "pr-ready", "push", "pr"] = "pr-ready"
     require_candidate: bool = False
     accept: Literal["passed", "no-new-failures"] = "passed"
+    excusing_branches: tuple[str, ...] = ()
 
 
 class ReceiptSettings(_SettingsSection):

@@ -148,18 +148,26 @@ class TreeGate:
         repository, git = self.services.repositories.open(self.task.repo_id)
         return find_target(git, repository.default_branch, repository.default_branch)
 
+    @property
+    def _goal_excuses(self) -> bool:
+        """Whether the branch that the task goes to excuses failures by itself."""
+        named = self.services.settings.gate.excusing_branches
+        goal = self._goal[0]
+        return goal == self._default[0] or any(fnmatchcase(goal, pattern) for pattern in named)
+
     @cached_property
     def _stale_base(self) -> str:
         """Why the comparison, which excuses failures, does not count: the base has other files than the branch that the
-        task goes to had at the last fetch, so what fails on both trees may be mended there. Nor does another branch
-        than the default one excuse, which an agent may have chosen because it is red. Empty if it counts.
+        task goes to had at the last fetch, so what fails on both trees may be mended there. Nor does a branch excuse
+        that is neither the default one nor named in the settings: an agent may have chosen it because it is red. Empty
+        if it counts.
         """
         compared = self.comparison
         if compared is None or not compared.no_new_failures or not has_excuses(compared):
             return ""
         git = self.services.repositories.open(self.task.repo_id)[1]
         base = self.task.base_commit
-        for name, tip in (self._goal, self._default):
+        for name, tip in (self._goal,) if self._goal_excuses else (self._goal, self._default):
             if tree_of(git, base) != tree_of(git, tip):
                 return f"failures are excused, but the base is {base[:12]}, and {name} is at {tip[:12]}"
         return ""
@@ -228,8 +236,12 @@ class TreeGate:
         if tuple(missing) == (LAUNCH,):
             return f"sandbox candidate {self.task.id}"
         if compares and self._stale_base:
-            if self._goal[0] != self._default[0]:
-                return f"Only the default branch excuses failures, and the task goes to {self._goal[0]}: mend them."
+            if not self._goal_excuses:
+                goal = self._goal[0]
+                return (
+                    f"The task goes to {goal}, which excuses no failure: mend them. The default branch does, and those "
+                    "that a person names in the setting gate.excusing_branches."
+                )
             again = f"`{self._sync_command}`, then `sandbox verify {self.task.id} --against base`"
             return f"Merge that branch and compare again: {again}."
         if compares:  # no verdict of the shared cache answers a comparison

@@ -31,10 +31,10 @@ BOTH_BAD: Tests = {"a": TestOutcome.FAILED, "b": TestOutcome.FAILED}
 class RedMain:
     """A repository whose main branch is red: `d/e/x` breaks the test `a`, and so does `BROKEN` in the file `f`."""
 
-    def __init__(self, upstream: Upstream, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, upstream: Upstream, home: Path, monkeypatch: pytest.MonkeyPatch, *, settings: str = "") -> None:
         (home / "profiles").mkdir(parents=True)
         (home / "profiles" / "own.toml").write_text(PROFILE)
-        (home / "config.toml").write_text('[gate]\nrequire = "push"\naccept = "no-new-failures"\n')
+        (home / "config.toml").write_text('[gate]\nrequire = "push"\naccept = "no-new-failures"\n' + settings)
         self.desk, self.said = Desk(upstream, home), dict[str, list[Tests | Verdict]]()
         self.red = self.tip
         ScriptedRooms(Home(home), monkeypatch, self._say)
@@ -104,8 +104,11 @@ def _closed(main: RedMain) -> Iterator[SandboxError]:
 
 
 @pytest.fixture
-def main(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedMain]:
-    found = RedMain(upstream, tmp_path / "home", monkeypatch)
+def main(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[RedMain]:
+    """With a parameter: further settings of the gate."""
+    found = RedMain(upstream, tmp_path / "home", monkeypatch, settings=getattr(request, "param", ""))
     yield found
     found.desk.workbench.__exit__(None, None, None)
 
@@ -191,21 +194,49 @@ def test_s229_a_branch_that_is_gone_leaves_the_default_branch_to_compare_with(ma
     assert main.opens
 
 
-def test_s229_a_red_branch_that_the_task_was_moved_to_excuses_nothing(main: RedMain) -> None:
-    """An agent chooses it, by a sync. Control: a red default branch excuses (above)."""
+def _move_to_a_red_branch(main: RedMain) -> None:
+    """A task of a green main branch that breaks a test, then goes to a branch where it is broken, too."""
     upstream, desk = main.desk.upstream, main.desk
     main.advance("d/e/x", MENDED)
-    upstream.git("checkout", "-q", "-b", "red")
+    upstream.git("checkout", "-q", "-b", "release/1")
     upstream.write("f", BROKEN)
     upstream.commit()
     upstream.git("checkout", "-q", "main")
     desk.workbench.clone(str(upstream.root))
     main.begin("main", f=BROKEN)
     assert main.compare() is False
-    desk.workbench.sync_task(desk.task.id, "red")
+    desk.workbench.sync_task(desk.task.id, "release/1")
     assert main.compare(), "void"
+
+
+def test_s229_a_red_branch_that_the_task_was_moved_to_excuses_nothing(main: RedMain) -> None:
+    """An agent chooses it, by a sync. Control: a red default branch excuses (above)."""
+    _move_to_a_red_branch(main)
     with _closed(main) as error:
-        assert error.hint == "Only the default branch excuses failures, and the task goes to red: mend them."
+        assert error.hint.startswith("The task goes to release/1, which excuses no failure: mend them.")
+
+
+_NAMED = pytest.mark.parametrize("main", ['excusing_branches = ["release/*"]'], indirect=True)
+
+
+@_NAMED
+def test_s229_a_branch_that_a_person_named_excuses(main: RedMain) -> None:
+    _move_to_a_red_branch(main)
+    assert main.opens
+
+
+@_NAMED
+def test_s229_a_named_branch_excuses_with_its_own_files_only(main: RedMain) -> None:
+    """What was red there is mended since."""
+    _move_to_a_red_branch(main)
+    upstream, desk = main.desk.upstream, main.desk
+    upstream.git("checkout", "-q", "release/1")
+    upstream.write("f", b"mended\n")
+    upstream.commit()
+    upstream.git("checkout", "-q", "main")
+    desk.workbench.clone(str(upstream.root))
+    with _closed(main) as error:
+        assert f"`sandbox task sync {desk.task.id}" in error.hint
 
 
 def test_the_hint_for_a_task_that_began_at_a_tag_names_no_branch(main: RedMain) -> None:
