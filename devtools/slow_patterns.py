@@ -33,6 +33,7 @@ import sandbox
 from sandbox import lazy_pattern  # the module: the constructor of its class is replaced
 
 METHODS = frozenset({"match", "fullmatch", "search", "finditer", "findall", "split", "sub", "subn"})
+_MAY_USE = re.compile(rf"\.(?:{'|'.join(METHODS)})\b|\bre\b|lazy_pattern")
 _LOOPS = frozenset({"search", "finditer", "findall", "split", "sub", "subn"})
 """They look for all matches, or for the first one: what `finditer` does takes as long, or longer."""
 _MAKERS = frozenset({"compile", "lazy_pattern"})
@@ -99,10 +100,15 @@ class _MakingCall:
     methods: frozenset[str]
 
 
-def find_patterns() -> Iterator[UsedPattern]:
+@cache
+def find_patterns() -> tuple[UsedPattern, ...]:
     """Each pattern that a module of the product makes as it is imported, and each that a function gives to `re`, if it
     is known before the function is called.
     """
+    return tuple(_find_patterns())
+
+
+def _find_patterns() -> Iterator[UsedPattern]:
     used = {name: frozenset(_find_calls(tree)) for name, tree in _read_trees().items()}
     for one in _record_patterns():
         yield UsedPattern(_name_place(one), one.compile(), _find_methods(one, used) or METHODS)
@@ -275,7 +281,9 @@ def _name_modules() -> list[str]:
 
 @cache
 def _read_trees() -> Mapping[str, ast.Module]:
-    return {name: ast.parse(_find_source(name).read_text()) for name in _name_modules()}
+    """The syntax trees of all modules; that of one which cannot make or use a pattern is empty: they are most."""
+    texts = {name: _find_source(name).read_text() for name in _name_modules()}
+    return {name: ast.parse(text if _MAY_USE.search(text) else "") for name, text in texts.items()}
 
 
 @cache
