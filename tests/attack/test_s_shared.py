@@ -18,7 +18,6 @@ from devtools.waiting import wait_until
 from sandbox.engine import supervised
 from sandbox.engine.connection import DockerEngine
 from sandbox.engine.pty_limit import MAX_PTYS
-from sandbox.models import CheckRun
 from sandbox.workbench import Watch
 from tests.attack.arena import Arena
 
@@ -30,10 +29,10 @@ my $n = 0;
 while (syscall({number}, 0) >= 0) {{ $n++ }}
 $| = 1;
 print "$n opened\\nfull\\n";
-sleep {seconds};
+for (1 .. {seconds} * 10) {{ last if -e "stop"; select(undef, undef, undef, 0.1) }}
 """
-"""Open as many inotify instances as the kernel allows, then hold them."""
-SECONDS = 25
+"""Open as many inotify instances as the kernel allows, and hold them for some seconds, or until the file `stop`."""
+SECONDS = 45
 ROOM = "limits = { memory_bytes = 134217728, cpus = 1.0, pids = 64, open_files = 4096 }\ntimeout_s = 60"
 
 
@@ -84,24 +83,22 @@ def test_s02_a_guest_that_holds_all_of_its_users_share_takes_nothing_from_anothe
         assert (opened(log(engine, first)) + opened(log(engine, second))) <= most(), "void"
         assert opened(log(engine, second)) < most() // 2 or opened(log(engine, first)) < most() // 2, "void"
     greedy, modest = (guests("perl", "-e", program(seconds), extra=ROOM) for seconds in (SECONDS, 0))
-    full, found = threading.Event(), list[CheckRun]()
+    task, full = greedy.new_task(), threading.Event()
+    assert task.worktree_path is not None
 
     def follow(_stream: str, chunk: bytes) -> None:
         if b"full" in chunk:
             full.set()
 
-    def hold() -> None:
-        found.append(greedy.workbench.run(str(greedy.remote), watch=Watch(follow=follow)).runs[0])
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    try:
-        assert full.wait(60), "void: the greedy guest did not come that far"
-        neighbour = modest.workbench.run(str(modest.remote)).runs[0]
-        assert holder.is_alive(), "void: the greedy guest has ended"
-    finally:
-        holder.join()
-    assert opened(found[0].stdout_tail) == most(), "void"
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(greedy.workbench.run_checks, task.id, ["go"], watch=Watch(follow=follow))
+        try:
+            assert full.wait(60), "void: the greedy guest did not come that far"
+            neighbour = modest.workbench.run(str(modest.remote)).runs[0]
+            assert not holding.done(), "void: the greedy guest has ended"
+        finally:
+            (task.worktree_path / "stop").touch()
+    assert opened(holding.result()[0].stdout_tail) == most(), "void"
     assert opened(neighbour.stdout_tail) == most()
 
 
