@@ -174,6 +174,7 @@ def test_e04_control_files_as_links_are_not_followed(arena: Arena, name: bytes) 
     assert [c.path for c in arena.workbench.status(arena.task.id).changes] == ["new"]  # `*` would have hidden it
 
 
+@pytest.mark.thorough  # the suite has it as the entry that ships, E06
 @pytest.mark.one_git
 def test_e06_git_bomb_is_refused_before_checkout(arena: Arena) -> None:
     """Control: `ls-tree -r` of the 7 objects does list a million paths."""

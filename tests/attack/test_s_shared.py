@@ -173,6 +173,7 @@ print scalar(@kept), "\\n";
 """
 
 
+@pytest.mark.thorough  # the suite has it as the entry that ships, S204
 def test_s204_a_guest_has_a_share_of_the_pseudo_terminals_only(
     guests: Callable[..., Arena], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ def _stop_when(engine: PrivateEngine, still_s: float, is_time: Callable[[], bool
         pass
 
 
+@pytest.mark.thorough  # the next test asks for more
 def test_checks_of_a_run_pass_though_the_engine_stands_still(slow_engine: PrivateEngine, tmp_path: Path) -> None:
     found = verdicts(slow_engine, tmp_path, check_s=2, timeout_s=60, still_s=STILL_S)
     assert [(run.check_id, run.verdict) for run in found] == [("build", Verdict.PASSED), ("test", Verdict.PASSED)]

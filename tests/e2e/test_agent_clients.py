@@ -90,7 +90,7 @@ def test_a_signal_ends_a_server_whose_client_stays(tmp_path: Path, number: signa
         assert client.process.wait(60) == ENDS[number]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
 def test_a_signal_ends_a_server_over_http(tmp_path: Path, number: signal.Signals) -> None:
     home = tmp_path / "home"
     process = Command(home).start("mcp", "--http", "127.0.0.1:0")

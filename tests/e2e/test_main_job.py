@@ -194,7 +194,13 @@ def test_two_processes_on_one_home_both_succeed(sandbox: Command, git_server: Gi
     assert len(sandbox.ok("repo", "list")["repositories"]) == 1
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(signal.SIGINT, id="ctrl-c"),
+        pytest.param(signal.SIGTERM, id="sigterm", marks=pytest.mark.thorough),
+    ],
+)
 def test_an_interrupt_during_a_check_removes_the_container_and_exits_130(
     sandbox: Command, git_server: GitServer, tmp_path: Path, how: signal.Signals
 ) -> None:
@@ -283,7 +289,11 @@ def test_an_operator_points_a_profile_at_another_image(sandbox: Command, git_ser
 
 @pytest.mark.parametrize(
     ("image", "hint"),
-    [("mine", "images build mine"), ("buidl", "Did you mean build"), ("nowhere/at:all", "Load or pull it")],
+    [
+        ("mine", "images build mine"),
+        pytest.param("buidl", "Did you mean build", marks=pytest.mark.thorough),
+        pytest.param("nowhere/at:all", "Load or pull it", marks=pytest.mark.thorough),
+    ],
 )
 def test_an_image_that_is_missing_is_named_with_the_way_to_get_it(
     sandbox: Command, git_server: GitServer, project: str, image: str, hint: str

@@ -197,7 +197,7 @@ def test_from_a_commit_to_a_merged_pull_request_with_one_repair(forge: Forge) ->
     assert said.count("pr-open") == 3
 
 
-@with_both
+@pytest.mark.parametrize("forge", ["github", pytest.param("gitlab", marks=pytest.mark.thorough)], indirect=True)
 def test_one_that_was_closed_upstream_closes_the_task_and_keeps_its_files(forge: Forge) -> None:
     sandbox, task_id = forge.sandbox, forge.task()
     sandbox.ok("pr", "open", task_id)
@@ -268,6 +268,7 @@ def test_a_task_on_a_red_main_branch_gets_a_ready_one_with_the_table(forge: Forg
     assert forge.server.branches("acme", forge.name)[opened["head"]] == opened["head_commit"]
 
 
+@pytest.mark.thorough  # as `tests/attack/test_s_gate.py`, at the command line
 def test_s10_a_ready_one_of_another_person_gets_no_unverified_tree(forge: Forge) -> None:
     """Control: the task's record alone knows no pull request, and before the other person opens one, pushes arrive."""
     sandbox, task_id = forge.sandbox, forge.task()

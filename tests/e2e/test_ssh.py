@@ -83,7 +83,9 @@ def test_an_scp_path_is_below_the_users_home(git_server: GitServer, at_home: str
         assert [r["owner"] for r in sandbox.ok("repo", "list")["repositories"]] == ["~alice"]
 
 
-@pytest.mark.parametrize("home", ["~", "~alice", "home/alice"])
+@pytest.mark.parametrize(
+    "home", ["~alice", *(pytest.param(h, marks=pytest.mark.thorough) for h in ("~", "home/alice"))]
+)
 def test_spellings_of_a_home_with_a_port(git_server: GitServer, at_home: str, sandbox: Command, home: str) -> None:
     branch, commit = cycle(sandbox, f"ssh://alice@{git_server.ssh_host}/{home}/{at_home}.git")
 

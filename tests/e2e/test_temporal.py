@@ -206,6 +206,7 @@ def test_s178_no_credential_is_in_the_history_of_a_task(cluster: Cluster) -> Non
     assert cluster.server.password.encode() not in sent
 
 
+@pytest.mark.thorough  # of the draining workers, which `make test` has, with a process of its own
 def test_a_drained_worker_ends_its_operation_first_and_its_task_goes_on_elsewhere(cluster: Cluster) -> None:
     cluster.kill_all()
     first = cluster.start_worker("four")
