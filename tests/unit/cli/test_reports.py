@@ -21,6 +21,7 @@ from sandbox.cli.reports.report_files import KINDS, parse_reports, write_outputs
 from sandbox.cli.reports.sarif import write_code_quality, write_sarif
 from sandbox.models import FailedTest, Host, Repository, RunSummary, TestOutcome, TestResult, Verdict
 from sandbox.workbench import Workbench
+from tests.unit.cli.runner_commands import commands_of
 from tests.unit.receipt_samples import COMMIT, PRODUCT, TREE, Signer, made_run
 
 RSA = generate_private_key(65537, 2048).private_bytes(*PRODUCT)
@@ -126,20 +127,6 @@ def test_every_kind_is_taken(tmp_path: Path) -> None:
     assert [kind for kind, _ in parse_reports([f"{kind}={tmp_path / kind}" for kind in KINDS])] == list(KINDS)
 
 
-def commands_of(lines: list[str]) -> list[str]:
-    """What GitHub's runner would obey: written from its documentation; a token stops all until it comes again."""
-    found, token = [], ""
-    for line in "\n".join(lines).split("\n"):
-        text = line.lstrip()
-        if token:
-            token = "" if text == f"::{token}::" else token
-        elif text.startswith("::stop-commands::"):
-            token = text.removeprefix("::stop-commands::")
-        elif text.startswith("::"):
-            found.append(text)
-    return found
-
-
 def test_github_obeys_our_commands_and_none_of_a_guest(tmp_path: Path) -> None:
     """Control: without the token the runner would obey what the guest printed."""
     lines: list[str] = []
@@ -152,6 +139,7 @@ def test_github_obeys_our_commands_and_none_of_a_guest(tmp_path: Path) -> None:
 
     plain = [line for line in lines if "stop-commands" not in line and ci.token not in line]
     assert commands_of(plain).count("::error::y") == 2, "void"
+    assert "##[warning]y" in commands_of([EVIL.removeprefix("::")]), "void"
     obeyed = commands_of(lines)
     assert "::error::y" not in obeyed
     assert obeyed[:4] == ["::group::build: passed", "::endgroup::", "::group::test: failed", "::endgroup::"]
