@@ -43,6 +43,9 @@ from sandbox.policy.container import EffectiveContainerPolicy
 LOOK_INTERVAL_S = 0.05
 """Longest time between two looks at the stop condition while a service is not ready."""
 
+_LAST_REPORT_S = 0.2
+"""How long the report of a service that ended with its check's last request may take."""
+
 _ERROR_LINES = 20
 _OVERTIME_S = 300.0
 
@@ -103,7 +106,8 @@ class RunServices:
             for service in started:
                 service.wait_until_ready(stop_condition)
             yield
-            self.runs = tuple(service.describe() for service in started)
+            reported_by = time.monotonic() + _LAST_REPORT_S
+            self.runs = tuple(service.describe(reported_by) for service in started)
 
     def _open_log(self, setup: ServiceSetup) -> Spool:
         return Spool(service_log(self.runner.logs, self.run_id, setup.rule.name), setup.rule.limits.output_bytes)
@@ -145,6 +149,7 @@ class RunServices:
             streams=Streams(service.write, service.write),
             deadline_s=setup.rule.ready_s + self.most_s + _OVERTIME_S,
             stop_condition=service.why_stop,
+            surround=service.note_end,
             neighbours=self._find_neighbours(setup),
         )
         return self.runner.engine.run_supervised(name, create_options(spec, self.runner.policy), work, keep=False)
@@ -161,6 +166,7 @@ class _RunningService:
     def __post_init__(self) -> None:
         self._ready = threading.Event()
         self._stopped = threading.Event()
+        self._ended = threading.Event()
         self._recent = b""
         self._started = time.monotonic()
         self._ready_after_s = 0.0
@@ -176,6 +182,14 @@ class _RunningService:
     def why_stop(self) -> Verdict | None:
         return Verdict.KILLED if self._stopped.is_set() else None
 
+    @contextmanager
+    def note_end(self, _container_id: str) -> Iterator[None]:
+        """A `Surround` of the service: it has ended before its container is removed, which may take half a minute."""
+        try:
+            yield
+        finally:
+            self._ended.set()
+
     def write(self, chunk: bytes) -> None:
         """Keep output; PID 1's session calls it from one thread."""
         self.log.write(chunk)
@@ -190,24 +204,22 @@ class _RunningService:
         while not self._ready.wait(LOOK_INTERVAL_S):
             if stop_condition() is not None:
                 return
-            if self._has_ended():
+            if self._ending.done():
                 raise self._explain_end()
             if time.monotonic() - self._started > self.setup.rule.ready_s:
                 raise self._failure(f"was not ready within {self.setup.rule.ready_s:g} s")
         self._ready_after_s = time.monotonic() - self._started
 
-    def describe(self) -> ServiceRun:
+    def describe(self, reported_by: float) -> ServiceRun:
+        """`reported_by`: on the monotonic clock, until when the report of its end may come."""
         return ServiceRun(
             name=self.setup.rule.name,
             image_digest=self.setup.image_digest,
             ready_after_s=round(self._ready_after_s, 3),
-            ended_early=self._has_ended(),
+            ended_early=self._ended.wait(max(0.0, reported_by - time.monotonic())) or self._ending.done(),
             output_bytes=self.log.total_bytes,
             limits=self.setup.rule.limits,
         )
-
-    def _has_ended(self) -> bool:
-        return self._ending.done()
 
     def _explain_end(self) -> SandboxError:
         try:
