@@ -146,7 +146,7 @@ class RunServices:
         argv = ("sh", "-c", write_script(setup.argv, setup.rule.ready, service.token))
         work = SupervisedCheck(
             build_command=lambda env: build_service_command(argv, setup.rule.env, env),
-            streams=Streams(service.write, service.write),
+            streams=Streams(service.log.write, service.write_stderr),
             deadline_s=setup.rule.ready_s + self.most_s + _OVERTIME_S,
             stop_condition=service.why_stop,
             surround=service.note_end,
@@ -190,8 +190,10 @@ class _RunningService:
         finally:
             self._ended.set()
 
-    def write(self, chunk: bytes) -> None:
-        """Keep output; PID 1's session calls it from one thread."""
+    def write_stderr(self, chunk: bytes) -> None:
+        """Keep output, and look for the token. PID 1's session calls it from one thread, with whole frames of both
+        streams in turn: in all of the output, a frame of stdout may part the token.
+        """
         self.log.write(chunk)
         if not self._ready.is_set():
             seen = self._recent + chunk

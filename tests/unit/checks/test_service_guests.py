@@ -153,6 +153,23 @@ def test_s242_a_service_that_is_being_removed_has_ended_before_the_check(
     assert [ran.ended_early for ran in services.runs] == [dies]
 
 
+def test_a_service_is_ready_also_if_it_writes_to_stdout_at_that_moment(
+    services: RunServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PID 1 cuts each stream into frames, and takes both in turn."""
+
+    def say(streams: Streams) -> None:
+        streams.stderr(b"E" * 4050 + READY[:25])
+        streams.stdout(b"GET / 200\n")
+        streams.stderr(READY[25:])
+
+    Guest(monkeypatch, say)
+    with services.run_beside("c" * 64, never_stop):
+        pass
+    assert not services.runs[0].ended_early
+    assert b"GET / 200\n" in service_log(services.runner.logs, services.run_id, "web").read_bytes()
+
+
 def test_s202_a_service_that_its_network_buffers_ended_says_so(
     services: RunServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
