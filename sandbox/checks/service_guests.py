@@ -19,7 +19,8 @@ from dataclasses import field
 from functools import partial
 from pathlib import Path
 
-from sandbox.checks.execute import GuestSettings
+from sandbox.checks.cancellation import any_of
+from sandbox.checks.execute import GuestSettings, output_limit_condition
 from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import Spool
 from sandbox.engine.container_labels import RUN_LABEL, SERVICE_LABEL
@@ -144,11 +145,12 @@ class RunServices:
             joins=container_id,
         )
         argv = ("sh", "-c", write_script(setup.argv, setup.rule.ready, service.token))
+        flooded = output_limit_condition(setup.rule.limits.output_total_bytes, service.log)
         work = SupervisedCheck(
             build_command=lambda env: build_service_command(argv, setup.rule.env, env),
             streams=Streams(service.log.write, service.write_stderr),
             deadline_s=setup.rule.ready_s + self.most_s + _OVERTIME_S,
-            stop_condition=service.why_stop,
+            stop_condition=any_of(service.why_stop, flooded),
             surround=service.note_end,
             neighbours=self._find_neighbours(setup),
         )
@@ -231,6 +233,8 @@ class _RunningService:
             return error.with_changes(brief=brief)
         if ending.oom_killed or ending.stop_verdict is Verdict.OOM_KILLED:
             return self._failure("ended before it was ready: it needs more memory than its limit")
+        if ending.stop_verdict is Verdict.OUTPUT_LIMIT:
+            return self._failure("was stopped before it was ready: it wrote more output than its limit")
         return self._failure(f"ended before it was ready, with exit status {ending.exit_code}")
 
     def _failure(self, what: str) -> SandboxError:

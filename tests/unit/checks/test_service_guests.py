@@ -153,6 +153,39 @@ def test_s242_a_service_that_is_being_removed_has_ended_before_the_check(
     assert [ran.ended_early for ran in services.runs] == [dies]
 
 
+def with_little_output(services: RunServices) -> None:
+    [setup] = services.services
+    limits = RULE.limits.model_copy(update={"output_total_bytes": len(READY) + 100})
+    services.services = (setup.model_copy(update={"rule": RULE.model_copy(update={"limits": limits})}),)
+
+
+def test_a_service_is_stopped_at_the_limit_on_its_output(
+    services: RunServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both streams count, as a check's."""
+    with_little_output(services)
+
+    def say(streams: Streams) -> None:
+        streams.stdout(b"x" * 60)
+        streams.stderr(b"x" * 60 + READY)
+
+    guest = Guest(monkeypatch, say)
+    with services.run_beside("c" * 64, never_stop):
+        pass
+    assert services.runs[0].ended_early
+    assert guest.why == [Verdict.OUTPUT_LIMIT]
+
+
+def test_a_service_that_floods_before_it_is_ready_says_so(
+    services: RunServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_little_output(services)
+    Guest(monkeypatch, lambda streams: streams.stdout(b"x" * 1000))
+    with refused(ErrorCode.SERVICE_FAILED) as caught, services.run_beside("c" * 64, never_stop):
+        raise AssertionError("the check ran")
+    assert "it wrote more output than its limit" in caught.value.brief
+
+
 def test_a_service_is_ready_also_if_it_writes_to_stdout_at_that_moment(
     services: RunServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
