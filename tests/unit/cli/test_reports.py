@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -97,6 +98,24 @@ def test_sarif_names_places_inside_the_repository_alone() -> None:
     assert first["partialFingerprints"] != second["partialFingerprints"]
     assert run["versionControlProvenance"] == [{"repositoryUri": "https://github.com/owner/name", "revisionId": COMMIT}]
     assert [row["location"]["path"] for row in json.loads(write_code_quality(made()))] == ["src/a b.py"]
+
+
+def links_of(message: str) -> list[str]:
+    """The links of a message of SARIF (2.1.0, 3.11.6): a bracket after a backslash is one of the text."""
+    return re.findall(r"\]\(([^)]*)\)", re.sub(r"\\[\\\[\]]", "", message))
+
+
+def test_text_of_a_guest_is_no_link_in_sarif() -> None:
+    data = made()
+    lacks = {"missing_packages": ("[a](http://evil)",)}
+    runs = (data.summary.runs[0].model_copy(update=lacks), *data.summary.runs[1:])
+    (run,) = json.loads(write_sarif(ReportData(data.summary.model_copy(update={"runs": runs}), {})))["runs"]
+    texts = [result["message"]["text"] for result in run["results"]]
+    texts += [said["message"]["text"] for said in run["invocations"][0]["toolExecutionNotifications"]]
+    assert links_of(EVIL) == ["http://evil"], "void"
+    assert [text for text in texts if links_of(text)] == []
+    assert sum(r"\[a\](http://evil)" in text for text in texts) == 2
+    assert links_of(r"\\[a](http://evil)") == ["http://evil"], "void"
 
 
 def test_markdown_makes_guest_text_inert() -> None:
