@@ -192,9 +192,16 @@ def judge(ending: ContainerExit) -> Verdict:
     return Verdict.PASSED if ending.exit_code == 0 else Verdict.FAILED
 
 
-def output_limit_condition(limit: int, *spools: Spool) -> StopCondition:
-    """A stop condition that is met when the streams together have more bytes than `limit`."""
-    return lambda: Verdict.OUTPUT_LIMIT if sum(spool.total_bytes for spool in spools) > limit else None
+class CountedOutput(Protocol):
+    """What a guest prints: one stream, or several."""
+
+    @property
+    def total_bytes(self) -> int: ...
+
+
+def output_limit_condition(limit: int, output: CountedOutput) -> StopCondition:
+    """A stop condition that is met when there is more output than `limit` bytes."""
+    return lambda: Verdict.OUTPUT_LIMIT if output.total_bytes > limit else None
 
 
 def with_heartbeat(why_stop: StopCondition, heartbeat: Heartbeat) -> StopCondition:
@@ -230,10 +237,15 @@ def exit_before_start(reason: Verdict) -> ContainerExit:
 
 @dataclass(frozen=True)
 class _Outputs:
-    """The recorded output of a check."""
+    """The recorded output of a check. `launch`: of one that launches an application; its probes print, too."""
 
     stdout: Spool
     stderr: Spool
+    launch: CountedOutput | None = None
+
+    @property
+    def total_bytes(self) -> int:
+        return self.stdout.total_bytes + self.stderr.total_bytes + (self.launch.total_bytes if self.launch else 0)
 
 
 @dataclass(frozen=True)
@@ -272,10 +284,11 @@ class Recorder:
             err = stack.enter_context(Spool(self.logs / f"{run_id}.stderr", limit))
             follower = stack.enter_context(OutputForwarder(listener)) if listener else None
             streams = Streams(_tee("stdout", out, follower), _tee("stderr", err, follower))
-            flooded = output_limit_condition(check.limits.output_total_bytes, out, err)
             if check.launch is not None:
                 kept = self.logs / run_id
                 directories = replace(directories, launch=launch_script.build_launch(check, directories.report, kept))
+            outputs = _Outputs(out, err, directories.launch)
+            flooded = output_limit_condition(check.limits.output_total_bytes, outputs)
             reason = stop_condition()
             try:
                 ending = (
@@ -289,7 +302,7 @@ class Recorder:
                 raise
             if directories.launch is not None:
                 ending = directories.launch.judge(ending)
-        return self._record(run_id, check, directories, _count_at_end(ending, directories.disk), _Outputs(out, err))
+        return self._record(run_id, check, directories, _count_at_end(ending, directories.disk), outputs)
 
     def forget_log(self, run_id: str) -> None:
         """Remove the log of a run that gets no record: without one it is that of a run that goes on, or was killed."""
@@ -302,7 +315,7 @@ class Recorder:
         out, err = outputs.stdout, outputs.stderr
         verdict = judge(ending)
         if verdict in {Verdict.PASSED, Verdict.FAILED}:  # it may have ended before the limit was checked
-            verdict = output_limit_condition(check.limits.output_total_bytes, out, err)() or verdict
+            verdict = output_limit_condition(check.limits.output_total_bytes, outputs)() or verdict
         faults, reported = ReaderFaults(run_id), _Reported(lost=True)  # which a fault does not replace
         with faults.note_errors("its report"):
             reported = self._read_results(

@@ -106,11 +106,17 @@ class LaunchScript:
         self._phase = (LaunchPhase.READY, "")
         self._build: CommandFor | None = None
         self._over = False
+        self._commands: list[BesideCommand] = []
         self.phases: list[PhaseRun] = []
 
     def wrap(self, streams: Streams) -> Streams:
         """The streams of the application, watched for the line that says it is ready."""
         return Streams(self._lines.wrap("stdout", streams.stdout), self._lines.wrap("stderr", streams.stderr))
+
+    @property
+    def total_bytes(self) -> int:
+        """How much its commands beside the application have printed."""
+        return sum(command.output_bytes for command in self._commands)
 
     def use(self, build: CommandFor) -> None:
         """Say how commands for the guest are built, before it starts."""
@@ -199,7 +205,7 @@ class LaunchScript:
         if ready.line:
             return self._lines.matched
         if ready.argv:
-            command = control.start(self._command(ready.argv, {}), left_s, 0)
+            command = self._start(control, self._command(ready.argv, {}), left_s, 0)
             yield from _wait_for(command)
             return command.report is not None and decode_exit(command.report)[0] == 0
         asked = control.ask_file(PurePosixPath(self._fill_text(ready.file))) if ready.file else None
@@ -213,7 +219,7 @@ class LaunchScript:
         tokens = self._artifacts.tokens(probe)
         argv = [_replace_all(word, tokens) for word in self.fill(probe.argv)]
         env = {name: _replace_all(text, tokens) for name, text in self.fill_values(probe.env).items()}
-        command = control.start(self._command(argv, env), probe.deadline_s, KEPT_OUTPUT)
+        command = self._start(control, self._command(argv, env), probe.deadline_s, KEPT_OUTPUT)
         yield from _wait_for(command)
         verdict, why = judge_probe(probe, command)
         code = decode_exit(command.report)[0] if command.report else None
@@ -226,6 +232,11 @@ class LaunchScript:
         streams = (STDOUT,) if verdict is PhaseVerdict.PASSED else (STDOUT, STDERR)  # why it failed is often on stderr
         output = _join_streams(decode_for_display(bytes(command.outputs[name][:_SHOWN_OUTPUT])) for name in streams)
         self._end(verdict, why, exit_code=code, output=output, **kept)
+
+    def _start(self, control: GuestControl, command: Command, deadline_s: float, keep_bytes: int) -> BesideCommand:
+        started = control.start(command, deadline_s, keep_bytes)
+        self._commands.append(started)
+        return started
 
     def _command(self, argv: Sequence[str], env: Mapping[str, str]) -> Command:
         if self._build is None:

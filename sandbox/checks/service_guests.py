@@ -19,7 +19,8 @@ from dataclasses import field
 from functools import partial
 from pathlib import Path
 
-from sandbox.checks.execute import GuestSettings
+from sandbox.checks.cancellation import any_of
+from sandbox.checks.execute import GuestSettings, output_limit_condition
 from sandbox.checks.executors import choose_cpus
 from sandbox.checks.output import Spool
 from sandbox.engine.container_labels import RUN_LABEL, SERVICE_LABEL
@@ -42,6 +43,9 @@ from sandbox.policy.container import EffectiveContainerPolicy
 
 LOOK_INTERVAL_S = 0.05
 """Longest time between two looks at the stop condition while a service is not ready."""
+
+_LAST_REPORT_S = 0.2
+"""How long the report of a service that ended with its check's last request may take."""
 
 _ERROR_LINES = 20
 _OVERTIME_S = 300.0
@@ -103,7 +107,8 @@ class RunServices:
             for service in started:
                 service.wait_until_ready(stop_condition)
             yield
-            self.runs = tuple(service.describe() for service in started)
+            reported_by = time.monotonic() + _LAST_REPORT_S
+            self.runs = tuple(service.describe(reported_by) for service in started)
 
     def _open_log(self, setup: ServiceSetup) -> Spool:
         return Spool(service_log(self.runner.logs, self.run_id, setup.rule.name), setup.rule.limits.output_bytes)
@@ -140,11 +145,13 @@ class RunServices:
             joins=container_id,
         )
         argv = ("sh", "-c", write_script(setup.argv, setup.rule.ready, service.token))
+        flooded = output_limit_condition(setup.rule.limits.output_total_bytes, service.log)
         work = SupervisedCheck(
             build_command=lambda env: build_service_command(argv, setup.rule.env, env),
-            streams=Streams(service.write, service.write),
+            streams=Streams(service.log.write, service.write_stderr),
             deadline_s=setup.rule.ready_s + self.most_s + _OVERTIME_S,
-            stop_condition=service.why_stop,
+            stop_condition=any_of(service.why_stop, flooded),
+            surround=service.note_end,
             neighbours=self._find_neighbours(setup),
         )
         return self.runner.engine.run_supervised(name, create_options(spec, self.runner.policy), work, keep=False)
@@ -161,6 +168,7 @@ class _RunningService:
     def __post_init__(self) -> None:
         self._ready = threading.Event()
         self._stopped = threading.Event()
+        self._ended = threading.Event()
         self._recent = b""
         self._started = time.monotonic()
         self._ready_after_s = 0.0
@@ -176,8 +184,18 @@ class _RunningService:
     def why_stop(self) -> Verdict | None:
         return Verdict.KILLED if self._stopped.is_set() else None
 
-    def write(self, chunk: bytes) -> None:
-        """Keep output; PID 1's session calls it from one thread."""
+    @contextmanager
+    def note_end(self, _container_id: str) -> Iterator[None]:
+        """A `Surround` of the service: it has ended before its container is removed, which may take half a minute."""
+        try:
+            yield
+        finally:
+            self._ended.set()
+
+    def write_stderr(self, chunk: bytes) -> None:
+        """Keep output, and look for the token. PID 1's session calls it from one thread, with whole frames of both
+        streams in turn: in all of the output, a frame of stdout may part the token.
+        """
         self.log.write(chunk)
         if not self._ready.is_set():
             seen = self._recent + chunk
@@ -190,24 +208,22 @@ class _RunningService:
         while not self._ready.wait(LOOK_INTERVAL_S):
             if stop_condition() is not None:
                 return
-            if self._has_ended():
+            if self._ending.done():
                 raise self._explain_end()
             if time.monotonic() - self._started > self.setup.rule.ready_s:
                 raise self._failure(f"was not ready within {self.setup.rule.ready_s:g} s")
         self._ready_after_s = time.monotonic() - self._started
 
-    def describe(self) -> ServiceRun:
+    def describe(self, reported_by: float) -> ServiceRun:
+        """`reported_by`: on the monotonic clock, until when the report of its end may come."""
         return ServiceRun(
             name=self.setup.rule.name,
             image_digest=self.setup.image_digest,
             ready_after_s=round(self._ready_after_s, 3),
-            ended_early=self._has_ended(),
+            ended_early=self._ended.wait(max(0.0, reported_by - time.monotonic())) or self._ending.done(),
             output_bytes=self.log.total_bytes,
             limits=self.setup.rule.limits,
         )
-
-    def _has_ended(self) -> bool:
-        return self._ending.done()
 
     def _explain_end(self) -> SandboxError:
         try:
@@ -217,6 +233,8 @@ class _RunningService:
             return error.with_changes(brief=brief)
         if ending.oom_killed or ending.stop_verdict is Verdict.OOM_KILLED:
             return self._failure("ended before it was ready: it needs more memory than its limit")
+        if ending.stop_verdict is Verdict.OUTPUT_LIMIT:
+            return self._failure("was stopped before it was ready: it wrote more output than its limit")
         return self._failure(f"ended before it was ready, with exit status {ending.exit_code}")
 
     def _failure(self, what: str) -> SandboxError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import signal
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 
 import click
 
-from sandbox.cli.invocation import Invocation, global_options, suggest_pages
+from sandbox.cli.invocation import Invocation, global_options, suggest_pages, to_json
 from sandbox.cli.streams import guard_streams
 from sandbox.cli.terminal import StatusLine, is_interactive, uses_color
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
@@ -204,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _run(list(argv))
     status = StatusLine()
-    output = guard_streams(status)
+    output = guard_streams(status, breaks_commands=os.environ.get("GITHUB_ACTIONS") == "true")
     status.live = is_interactive(sys.stderr)
     code = _run(sys.argv[1:], status)
     status.clear()
@@ -359,7 +358,7 @@ def _report_error(error: SandboxError, invocation: Invocation) -> int:
     """With --json as the document of the command, unless its result was printed before: then on stderr, as text."""
     error = error.with_hint(invocation.add_home(error.hint))
     if invocation.json and not invocation.has_printed:
-        click.echo(json.dumps(error.payload(), ensure_ascii=True))
+        click.echo(to_json(error.payload()))
     else:
         click.echo(
             f"{click.style('error', fg='red')} [{error.code}] {one_line(error.brief)}", err=True, color=_choose_color()

@@ -1,7 +1,8 @@
 """What a CI shows of a run: annotations, collapsible logs, summary and outputs.
 
 GitHub Actions reads commands from the output of a step (`::error::`, docs.github.com, "Workflow commands"). A guest
-could write such lines, so commands are stopped with a random token while guest text may be printed. GitLab folds
+could write such lines: the streams of the command part them (`streams.py`), and commands are stopped with a random
+token while a result or a log is printed, in case the runner knows others. GitLab folds
 sections between two escape sequences (docs.gitlab.com, "Custom collapsible sections"); guest text has none left.
 """
 
@@ -21,7 +22,7 @@ from sandbox.cli.reports.findings import ReportedFailure, find_failures
 from sandbox.cli.reports.markdown import write_markdown
 from sandbox.cli.reports.report_data import ReportData, tails_of
 from sandbox.cli.reports.report_files import write_outputs
-from sandbox.cli.streams import drawing
+from sandbox.cli.streams import commanding, drawing
 from sandbox.models import CheckRun
 
 Echo = Callable[[str], None]
@@ -117,12 +118,16 @@ def detect_ci(environ: Mapping[str, str], *, to_stderr: bool) -> GitHubActions |
         stream.write(text + "\n")
         stream.flush()
 
+    def echo_commands(text: str) -> None:
+        with commanding(stream):
+            echo(text)
+
     def echo_sections(text: str) -> None:
         with drawing(stream):
             echo(text)
 
     if environ.get("GITHUB_ACTIONS") == "true":
-        return GitHubActions(environ, echo)
+        return GitHubActions(environ, echo_commands)
     return GitLabCi(echo_sections) if environ.get("GITLAB_CI") == "true" else None
 
 

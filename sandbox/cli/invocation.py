@@ -122,10 +122,10 @@ def _distribute(workbench: Workbench, *, on_cluster: bool) -> Iterator[Workbench
 
 
 def to_json(document: BaseModel | dict[str, Any]) -> str:
-    """One line of ASCII JSON: safe on any terminal and in any log."""
+    """One line of ASCII JSON: safe on any terminal and in any log, also that of a job of GitHub (`streams.py`)."""
     import json  # noqa: PLC0415 - lazy, see above
 
-    return json.dumps(_to_plain(document), ensure_ascii=True)
+    return json.dumps(_to_plain(document), ensure_ascii=True).replace("##[", "#\\u0023[")
 
 
 def _to_plain(value: Any) -> Any:

@@ -7,6 +7,10 @@
   said where it prints it, and this holds if one field was forgotten (S194). Bytes that were asked for are exact.
   A stream in ASCII becomes one in UTF-8: click would write UTF-8 past it, with a stream of its own (seen: 8.5). What
   another encoding lacks, such as the character that stands for the others in Latin-1, is written as its number.
+- In a job of GitHub, no text is a command of the runner (S241, docs/adr/0204). It looks for `::name::` at the start of
+  each line, white space aside, and for `##[name]` anywhere in it (actions/runner, ActionCommand.cs), compares by the
+  rules of a language, which ignore some characters, and reads both streams at its own pace. So such text is parted by a
+  space where it is written. Commands of ours pass.
 - A result that cannot be written (a full disk) is an error at the end. Progress that cannot be written is not.
 """
 
@@ -32,18 +36,35 @@ _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 # What sets colors stays, and the ends of lines. In the locale C, \udc9b is written as the byte 9b (surrogateescape).
 _CONTROLS = lazy_pattern(r"(\x1b\[[0-9;]{0,32}m|\r\n)|[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udc9f]")
 
+# What is before the last character of `::` at the start of a line, or of `##[`. All but printable ASCII may be ignored.
+_COMMANDS = lazy_pattern(r"(?m)^[^\n!-~]*:[^\n -~]*(?=:)|#[^\n -~]*#[^\n -~]*(?=\[)")
+# The end of a line that may become one.
+_BEGUN = lazy_pattern(r"(?:^[^!-~]*(?::[^ -~]*)?|#[^ -~]*(?:#[^ -~]*)?)\Z")
+_BEGUN_WITHOUT = "-"  # the line has begun with other text
+_BEGUN_MARKS = lazy_pattern(r"[^:#]")
+
 
 class TextStream(io.TextIOWrapper):
     """Replaces control characters in what is written as text, unless `lets_through`.
 
-    `is_for_ascii`: the environment asks for ASCII.
+    `is_for_ascii`: the environment asks for ASCII. `breaks_commands`: GitHub's runner reads what is written.
     """
 
-    lets_through = is_for_ascii = False
+    lets_through = is_for_ascii = breaks_commands = False
+    _begun = ""  # of the last line, what may become a command: '' at its start
 
     def write(self, text: str, /) -> int:
-        super().write(text if self.lets_through else _CONTROLS.sub(lambda found: found[1] or "\ufffd", text))
+        shown = text if self.lets_through else _CONTROLS.sub(lambda found: found[1] or "\ufffd", text)
+        super().write(self._break_commands(shown) if self.breaks_commands else shown)
         return len(text)
+
+    def _break_commands(self, text: str) -> str:
+        """Part what the runner would take for a command, also if an earlier write has the first half of it."""
+        seen = self._begun + text
+        found = _BEGUN.search(seen[seen.rfind("\n") + 1 :])
+        # Only the marks are kept: a line of a million spaces in small pieces is not searched again for each of them.
+        self._begun = _BEGUN_MARKS.sub("", found[0]) if found else _BEGUN_WITHOUT
+        return _COMMANDS.sub(r"\g<0> ", seen)[len(seen) - len(text) :]
 
 
 @contextmanager
@@ -57,6 +78,19 @@ def drawing(stream: TextIO) -> Iterator[None]:
         yield
     finally:
         stream.lets_through = before
+
+
+@contextmanager
+def commanding(stream: TextIO) -> Iterator[None]:
+    """What is written in the body may be a command of ours. It has text of others in the places of data alone."""
+    if not isinstance(stream, TextStream):
+        yield
+        return
+    before, stream.breaks_commands = stream.breaks_commands, False
+    try:
+        yield
+    finally:
+        stream.breaks_commands = before
 
 
 class GuardedStream(io.FileIO):
@@ -79,10 +113,10 @@ class GuardedStream(io.FileIO):
             return memoryview(data).nbytes
 
 
-def guard_streams(status: StatusLine) -> GuardedStream:
+def guard_streams(status: StatusLine, *, breaks_commands: bool = False) -> GuardedStream:
     """Guard the streams of a process that runs only this command. Returns the guarded standard output.
 
-    Each write erases the status line first.
+    Each write erases the status line first. `breaks_commands`: as `TextStream` has it.
     """
     for descriptor in (_INPUT, _OUTPUT, _ERRORS):
         _open_if_closed(descriptor)
@@ -90,6 +124,8 @@ def guard_streams(status: StatusLine) -> GuardedStream:
     output = GuardedStream(_OUTPUT, status)
     sys.stdout = _text_stream(output, sys.stdout)
     sys.stderr = _text_stream(GuardedStream(_ERRORS, status), sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        stream.breaks_commands = breaks_commands
     return output
 
 
@@ -101,7 +137,7 @@ def _open_if_closed(descriptor: int) -> None:
         os.open(os.devnull, os.O_RDWR)
 
 
-def _text_stream(output: GuardedStream, replaced: TextIO | None) -> TextIO:
+def _text_stream(output: GuardedStream, replaced: TextIO | None) -> TextStream:
     """A text stream like the interpreter's, which is None if its descriptor was closed."""
     is_for_ascii = bool(replaced and replaced.encoding and codecs.lookup(replaced.encoding).name == "ascii")
     is_lenient = replaced and not is_for_ascii and replaced.errors != "strict"

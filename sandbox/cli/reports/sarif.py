@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from sandbox.cli.reports.report_data import ReportData, plain
 from sandbox.version import __version__
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_BRACKETS = re.compile(r"[\\\[\]]")
 
 
 def write_sarif(data: ReportData) -> str:
@@ -25,7 +27,7 @@ def write_sarif(data: ReportData) -> str:
         "results": [_write_result(found) for found in find_failures(data)],
     }
     if lacks := describe_missing_packages(summary.runs):
-        said = [{"level": "warning", "message": {"text": plain(line)}} for line in lacks]
+        said = [{"level": "warning", "message": _write_message(plain(line))} for line in lacks]
         run["invocations"] = [{"executionSuccessful": True, "toolExecutionNotifications": said}]
     if summary.repository.remote_url.startswith("https://"):
         source = {"repositoryUri": summary.repository.remote_url, "revisionId": summary.commit}
@@ -37,7 +39,7 @@ def _write_result(found: ReportedFailure) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": found.check_id,
         "level": "error",
-        "message": {"text": f"{found.title}: {found.message}"},
+        "message": _write_message(f"{found.title}: {found.message}"),
         "partialFingerprints": {"spaceSandbox/v1": found.fingerprint},
     }
     if found.path is not None:
@@ -46,6 +48,11 @@ def _write_result(found: ReportedFailure) -> dict[str, Any]:
             place["region"] = {"startLine": found.line}
         result["locations"] = [{"physicalLocation": place}]
     return result
+
+
+def _write_message(text: str) -> dict[str, str]:
+    """A message without links: `[text](target)` is one in plain text, too (2.1.0, 3.11.6)."""
+    return {"text": _BRACKETS.sub(r"\\\g<0>", text)}
 
 
 def write_code_quality(data: ReportData) -> str:

@@ -12,14 +12,16 @@ import pytest
 
 from devtools.host_speed import slowness
 from sandbox.checks import launch_script
+from sandbox.checks.execute import CheckDirectories, Recorder
 from sandbox.checks.launch_script import LaunchArtifacts, LaunchScript, LineWatch, judge_probe
 from sandbox.engine.beside import BesideCommand, GuestControl
 from sandbox.engine.cgroups import Counters
-from sandbox.engine.container_types import ContainerExit, Streams
+from sandbox.engine.container_types import ContainerExit, StopCondition, Streams
 from sandbox.engine.pid1_messages import Command, ExitReport, OutputChunk, PlaceAnswer
-from sandbox.models import LaunchProbe, LaunchReady, LaunchSteps, LaunchStop, PhaseVerdict, Verdict
+from sandbox.models import Check, LaunchProbe, LaunchReady, LaunchSteps, LaunchStop, PhaseVerdict, Verdict
 from sandbox.store.home import newest_files
 from sandbox.workbench.reconciling import retention
+from tests.unit.checks.test_execute import ACCOUNT, FLOODED, GUEST, Scripted
 
 RUN = PurePosixPath("/home/sandbox")
 
@@ -124,6 +126,41 @@ def test_a_wrong_answer_with_exit_code_0_fails_and_the_next_probe_does_not_run(t
     guest.run()
     assert summary(script) == ["ready passed", "probe a failed"]
     assert script.judge(ended(None)).exit_code == 1
+
+
+def test_what_probes_print_counts_for_the_limit_on_output(tmp_path: Path) -> None:
+    """The probe fails, and its check has printed too much."""
+    said: list[Verdict | None] = []
+
+    class Launching(Scripted):
+        def execute(
+            self,
+            run_id: str,
+            check: Check,
+            directories: CheckDirectories,
+            streams: Streams,
+            stop_condition: StopCondition,
+        ) -> ContainerExit:
+            assert directories.launch is not None
+            guest = Guest(directories.launch)
+            guest.files, guest.replies, guest.errors = {b"/home/sandbox/up"}, [(0, b"x" * 100)], b"x"
+            said.append(stop_condition())
+            guest.run()
+            said.append(stop_condition())
+            return self.how
+
+    steps = LaunchSteps(
+        ready=LaunchReady(file="<run>/up", deadline_s=0.3),
+        probes=(LaunchProbe(id="a", argv=("ask",), output="^42$"),),
+        soak_s=0.0,
+        stop=LaunchStop(deadline_s=0.2),
+    )
+    (tmp_path / "report").mkdir()
+    place = CheckDirectories(tmp_path, tmp_path / "report", ACCOUNT, "a" * 40, clean_room=False, task_id=None)
+    check = FLOODED.model_copy(update={"launch": steps})
+    run = Recorder(Launching(b"", ended(None)), GUEST, tmp_path).run("run-1", check, place)
+    assert said == [None, Verdict.OUTPUT_LIMIT]
+    assert (run.verdict, [phase.name for phase in run.phases]) == (Verdict.OUTPUT_LIMIT, ["", "a"])
 
 
 def test_it_does_not_stop(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +23,7 @@ from sandbox.engine.container_types import (
     ContainerExit,
     Neighbours,
     NetworkMember,
+    Streams,
     SupervisedCheck,
     never_stop,
 )
@@ -94,15 +97,110 @@ def services(tmp_path: Path) -> RunServices:
     return RunServices(ServiceRunner(engine, POLICY, guest, tmp_path), "run-0123456789", (setup,), account, CHECK, 60.0)
 
 
-def test_a_service_that_ends_before_the_check_is_named_in_its_run(services: RunServices) -> None:
-    """The engine of this test prints a command and ends it."""
+TOKEN = "5" * 32
+READY = f"\nsandbox: ready {TOKEN}\n".encode()
+Says = Callable[[Streams], None]
+
+
+def say_ready(streams: Streams) -> None:
+    streams.stderr(READY)
+
+
+class Guest:
+    """A service that says this, ends once `ends` is set or it is stopped, and is removed while its run lasts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, says: Says = say_ready) -> None:
+        self.says, self.ends, self.why = says, threading.Event(), list[Verdict]()
+        monkeypatch.setattr(MemoryEngine, "run_supervised", lambda *given, keep: self.run(given[-1], keep=keep))
+        monkeypatch.setattr(secrets, "token_hex", lambda _: TOKEN)
+
+    def run(self, check: SupervisedCheck, *, keep: bool) -> ContainerExit:
+        with check.surround("d" * 64):
+            self.says(check.streams)
+            while not self.ends.wait(0.001):
+                if (why := check.stop_condition()) is not None:
+                    self.why.append(why)
+                    break
+        while check.stop_condition() is None:
+            self.ends.wait(0.001)
+        return ContainerExit(
+            139, keep, False, datetime.now(UTC), 0.1, Counters(), stop_verdict=self.why[0] if self.why else None
+        )
+
+
+def test_a_service_that_ends_before_the_check_is_named_in_its_run(
+    services: RunServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Guest(monkeypatch).ends.set()
     with services.run_beside("c" * 64, never_stop):
         pass
     [ran] = services.runs
     assert (ran.name, ran.ended_early) == ("web", True)
-    assert ran.output_bytes == service_log(services.runner.logs, services.run_id, "web").stat().st_size
+    assert ran.output_bytes == service_log(services.runner.logs, services.run_id, "web").stat().st_size == len(READY)
     services.forget_logs()
     assert not service_log(services.runner.logs, services.run_id, "web").exists()
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_s242_a_service_that_is_being_removed_has_ended_before_the_check(
+    services: RunServices, monkeypatch: pytest.MonkeyPatch, *, dies: bool
+) -> None:
+    """Its last request killed it, and the check ends at once. The removal may take half a minute."""
+    guest = Guest(monkeypatch)
+    with services.run_beside("c" * 64, never_stop):
+        if dies:
+            guest.ends.set()
+    assert [ran.ended_early for ran in services.runs] == [dies]
+
+
+def with_little_output(services: RunServices) -> None:
+    [setup] = services.services
+    limits = RULE.limits.model_copy(update={"output_total_bytes": len(READY) + 100})
+    services.services = (setup.model_copy(update={"rule": RULE.model_copy(update={"limits": limits})}),)
+
+
+def test_a_service_is_stopped_at_the_limit_on_its_output(
+    services: RunServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both streams count, as a check's."""
+    with_little_output(services)
+
+    def say(streams: Streams) -> None:
+        streams.stdout(b"x" * 60)
+        streams.stderr(b"x" * 60 + READY)
+
+    guest = Guest(monkeypatch, say)
+    with services.run_beside("c" * 64, never_stop):
+        pass
+    assert services.runs[0].ended_early
+    assert guest.why == [Verdict.OUTPUT_LIMIT]
+
+
+def test_a_service_that_floods_before_it_is_ready_says_so(
+    services: RunServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_little_output(services)
+    Guest(monkeypatch, lambda streams: streams.stdout(b"x" * 1000))
+    with refused(ErrorCode.SERVICE_FAILED) as caught, services.run_beside("c" * 64, never_stop):
+        raise AssertionError("the check ran")
+    assert "it wrote more output than its limit" in caught.value.brief
+
+
+def test_a_service_is_ready_also_if_it_writes_to_stdout_at_that_moment(
+    services: RunServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PID 1 cuts each stream into frames, and takes both in turn."""
+
+    def say(streams: Streams) -> None:
+        streams.stderr(b"E" * 4050 + READY[:25])
+        streams.stdout(b"GET / 200\n")
+        streams.stderr(READY[25:])
+
+    Guest(monkeypatch, say)
+    with services.run_beside("c" * 64, never_stop):
+        pass
+    assert not services.runs[0].ended_early
+    assert b"GET / 200\n" in service_log(services.runner.logs, services.run_id, "web").read_bytes()
 
 
 def test_s202_a_service_that_its_network_buffers_ended_says_so(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from sandbox.cli.reports.report_files import KINDS, parse_reports, write_outputs
 from sandbox.cli.reports.sarif import write_code_quality, write_sarif
 from sandbox.models import FailedTest, Host, Repository, RunSummary, TestOutcome, TestResult, Verdict
 from sandbox.workbench import Workbench
+from tests.unit.cli.runner_commands import commands_of
 from tests.unit.receipt_samples import COMMIT, PRODUCT, TREE, Signer, made_run
 
 RSA = generate_private_key(65537, 2048).private_bytes(*PRODUCT)
@@ -98,6 +100,24 @@ def test_sarif_names_places_inside_the_repository_alone() -> None:
     assert [row["location"]["path"] for row in json.loads(write_code_quality(made()))] == ["src/a b.py"]
 
 
+def links_of(message: str) -> list[str]:
+    """The links of a message of SARIF (2.1.0, 3.11.6): a bracket after a backslash is one of the text."""
+    return re.findall(r"\]\(([^)]*)\)", re.sub(r"\\[\\\[\]]", "", message))
+
+
+def test_text_of_a_guest_is_no_link_in_sarif() -> None:
+    data = made()
+    lacks = {"missing_packages": ("[a](http://evil)",)}
+    runs = (data.summary.runs[0].model_copy(update=lacks), *data.summary.runs[1:])
+    (run,) = json.loads(write_sarif(ReportData(data.summary.model_copy(update={"runs": runs}), {})))["runs"]
+    texts = [result["message"]["text"] for result in run["results"]]
+    texts += [said["message"]["text"] for said in run["invocations"][0]["toolExecutionNotifications"]]
+    assert links_of(EVIL) == ["http://evil"], "void"
+    assert [text for text in texts if links_of(text)] == []
+    assert sum(r"\[a\](http://evil)" in text for text in texts) == 2
+    assert links_of(r"\\[a](http://evil)") == ["http://evil"], "void"
+
+
 def test_markdown_makes_guest_text_inert() -> None:
     text = write_markdown(made())
     assert "| `test` | \u274c failed | 1.5 s |" in text
@@ -126,20 +146,6 @@ def test_every_kind_is_taken(tmp_path: Path) -> None:
     assert [kind for kind, _ in parse_reports([f"{kind}={tmp_path / kind}" for kind in KINDS])] == list(KINDS)
 
 
-def commands_of(lines: list[str]) -> list[str]:
-    """What GitHub's runner would obey: written from its documentation; a token stops all until it comes again."""
-    found, token = [], ""
-    for line in "\n".join(lines).split("\n"):
-        text = line.lstrip()
-        if token:
-            token = "" if text == f"::{token}::" else token
-        elif text.startswith("::stop-commands::"):
-            token = text.removeprefix("::stop-commands::")
-        elif text.startswith("::"):
-            found.append(text)
-    return found
-
-
 def test_github_obeys_our_commands_and_none_of_a_guest(tmp_path: Path) -> None:
     """Control: without the token the runner would obey what the guest printed."""
     lines: list[str] = []
@@ -152,6 +158,7 @@ def test_github_obeys_our_commands_and_none_of_a_guest(tmp_path: Path) -> None:
 
     plain = [line for line in lines if "stop-commands" not in line and ci.token not in line]
     assert commands_of(plain).count("::error::y") == 2, "void"
+    assert "##[warning]y" in commands_of([EVIL.removeprefix("::")]), "void"
     obeyed = commands_of(lines)
     assert "::error::y" not in obeyed
     assert obeyed[:4] == ["::group::build: passed", "::endgroup::", "::group::test: failed", "::endgroup::"]
