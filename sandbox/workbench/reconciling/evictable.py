@@ -27,11 +27,10 @@ from sandbox.store.candidates import forget_candidate
 from sandbox.store.home import newest_files
 from sandbox.store.layers import LayerStore
 from sandbox.store.records import list_tasks
-from sandbox.store.runs import LAUNCH_FILE
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.clone_objects import repack_clone
 from sandbox.workbench.reconciling.reconciler import Finding, find_matching, is_task_id, list_folder
-from sandbox.workbench.reconciling.retention import list_logs
+from sandbox.workbench.reconciling.retention import is_output, list_logs
 from sandbox.workbench.reconciling.unused_layers import remove_layer
 from sandbox.workbench.tasks.worktrees import list_checkouts_in_use
 from sandbox.workspaces.lfs_objects import LfsObjects
@@ -196,12 +195,6 @@ TIERS: tuple[tuple[Callable[[Services], Iterator[Evictable]], ...], ...] = (
     (find_artifacts,),
     (find_logs,),
 )
-
-
-def is_output(path: Path) -> bool:
-    """Whether a file of a folder of logs holds what a guest wrote."""
-    is_stream = path.suffix in {".stdout", ".stderr"} or path.suffix.startswith(".service-")
-    return is_stream or path.name.startswith(LAUNCH_FILE)
 
 
 def list_old_runs(folder: Path, kept: int) -> list[Path]:

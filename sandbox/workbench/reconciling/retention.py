@@ -54,6 +54,12 @@ def list_logs(records: Sequence[Path]) -> list[Path]:
     return [log for logs in found.values() for log in logs]
 
 
+def is_output(path: Path) -> bool:
+    """Whether a file of a folder of logs holds what a guest wrote."""
+    is_stream = path.suffix in {".stdout", ".stderr"} or path.suffix.startswith(".service-")
+    return is_stream or path.name.startswith(LAUNCH_FILE)
+
+
 def find_old_runs(reconciler: Reconciler) -> Iterator[Finding]:
     """Records and logs of the oldest runs of each task and repository, beyond `keep.runs`."""
     services = reconciler.services
@@ -73,11 +79,13 @@ def _remove_runs(records: Sequence[Path]) -> str:
 
 
 def find_large_logs(reconciler: Reconciler) -> Iterator[Finding]:
-    """The oldest logs of each task and repository, beyond `keep.logs_bytes` together. Their records are kept."""
+    """The oldest output of each task and repository, beyond `keep.logs_bytes` together. The records of the runs are
+    kept, and what is theirs but no output: test results, what receipts need, lists of artifacts.
+    """
     services = reconciler.services
     limit = services.settings.keep.logs_bytes
     for folder in sorted(services.home.all_logs()) if limit else ():
-        logs = list_logs(newest_files(folder))
+        logs = filter(is_output, list_logs(newest_files(folder)))
         total, old, freed = 0, [], 0
         for log in logs:
             size = size_of(log)
