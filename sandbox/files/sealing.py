@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from sandbox.errors import ErrorCode, SandboxError
 
-MAX_FILES = 500_000
-_MAX_DEPTH = 200
+MAX_FILES, MAX_DEPTH = 500_000, 200
+"""Of a tree, without its top: its entries, and how many directories are within each other."""
 _TOO_DEEP = "directories that are nested too deeply"
 _COPY = ("/bin/cp", "-R", "-P", "--sparse=auto", "--preserve=mode,timestamps", "--")
 _COPY_TIMEOUT_S = 1800.0
@@ -45,7 +45,7 @@ def seal_tree(root: Path, owner: tuple[int, int]) -> TreeSize:
                 total += _seal_entry(name, folder, found, owner)
             if count > MAX_FILES:
                 raise _refusal(f"more than {MAX_FILES} files")
-            if path[start:].count("/") > _MAX_DEPTH:
+            if path[start:].count("/") > MAX_DEPTH:
                 raise _refusal(_TOO_DEEP)
     except RecursionError as error:
         raise _refusal(_TOO_DEEP) from error

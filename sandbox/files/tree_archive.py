@@ -13,9 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol, Self
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.files.sealing import MAX_DEPTH, MAX_FILES
 
-MAX_ENTRIES = 500_000
-MAX_DEPTH = 100
 _COPY_BYTES = 1024**2
 _MAX_NOTE_BYTES = 64 * 1024
 """Of what an archive says before an entry: long names and the like. tarfile reads it into memory."""
@@ -70,15 +69,16 @@ def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def unpack_tree(source: IO[bytes], target: Path, most_bytes: int) -> None:
     """Make `target` with the tree of an archive. On an error the caller removes it.
 
-    Raises: `policy_violation` for anything but plain entries with plain names, or for more than `most_bytes` or
-    `MAX_ENTRIES`; OSError.
+    Raises: `policy_violation` for anything but plain entries with plain names, or for more than `most_bytes` or than
+    a sealed tree may hold; OSError.
     """
     made: set[PurePosixPath] = set()
     try:
         with tarfile.open(fileobj=source, mode="r|", tarinfo=_BoundedEntry) as archive:
             for count, entry in enumerate(archive, start=1):
                 most_bytes -= entry.size
-                if count > MAX_ENTRIES or most_bytes < 0 or entry.size < 0:  # also by a note
+                # The top is an entry, too. A note can say a size below zero.
+                if count > MAX_FILES + 1 or most_bytes < 0 or entry.size < 0:
                     raise _refusal("more than it may hold")
                 _unpack_entry(archive, entry, target, made)
     except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
@@ -90,7 +90,8 @@ def unpack_tree(source: IO[bytes], target: Path, most_bytes: int) -> None:
 
 def _unpack_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, target: Path, made: set[PurePosixPath]) -> None:
     name = PurePosixPath(entry.name)
-    if name.is_absolute() or ".." in name.parts or len(name.parts) > MAX_DEPTH:
+    most_parts = MAX_DEPTH if entry.isdir() else MAX_DEPTH + 1  # a file may be in the deepest directory
+    if name.is_absolute() or ".." in name.parts or len(name.parts) > most_parts:
         raise _refusal(f"the name {entry.name[:200]!a}")
     if name != PurePosixPath() and name.parent not in made:
         raise _refusal(f"an entry outside its directories: {entry.name[:200]!a}")

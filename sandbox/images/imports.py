@@ -12,6 +12,7 @@ import platform
 import stat
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from sandbox.byte_sizes import format_bytes
@@ -22,7 +23,7 @@ from sandbox.images.archive_format import is_same_image
 from sandbox.images.archive_reader import ArchivedImage, ImageArchiveReader
 from sandbox.images.build import lock_images
 from sandbox.images.catalogue import TAG_PREFIX, has_recipe, tag_of
-from sandbox.images.lookup import ImageBuildContext, find_recipe_image, find_use_tags
+from sandbox.images.lookup import RECIPE_LABEL, ImageBuildContext, find_recipe_image, find_use_tags, format_use_tag
 from sandbox.models import ImageArchive, TransferredImage
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -69,7 +70,7 @@ def _open_archive(path: Path) -> io.FileIO:
 def _import_checked(
     site: ImageBuildContext, archive: ImageArchiveReader, path: Path, progress: Progress, *, replace: bool
 ) -> ImageArchive:
-    engine, images = site.engine, archive.images
+    engine, images, today = site.engine, archive.images, datetime.now(UTC).date()
     present = {image.tag for image in images if _find_same(engine, image)}
     replaced = {image.tag: other for image in images if (other := _find_other(engine, image)) is not None}
     if replaced and not replace:
@@ -81,12 +82,12 @@ def _import_checked(
             loaded = engine.load_images(archive.stream())
         found = {image.tag: _require_loaded(engine, image, loaded) for image in images}
         usable = {tag for tag in found if _is_usable(site, tag)}
-        _move_tags(engine, _list_moves(site, found, usable))
+        _move_tags(engine, [*_list_moves(site, found, usable), *_list_uses(found, today)])
     except SandboxError:
         _remove_loaded(engine, (image for image in images if image.tag not in present), loaded)
         raise
     for tag, image in replaced.items():
-        _forget_use(engine, image, tag)
+        _forget_use(engine, image, tag, today)
     described = tuple(
         TransferredImage(tag=tag, digest=image.digest, loaded=tag not in present, usable=tag in usable)
         for tag, image in found.items()
@@ -164,6 +165,13 @@ def _list_moves(site: ImageBuildContext, found: Mapping[str, Image], usable: Col
     return moves
 
 
+def _list_uses(found: Mapping[str, Image], today: date) -> list[tuple[str, str]]:
+    """List pairs of a digest and a use tag: for `gc` the import is a use. Else the day of the build would count, which
+    may be long ago on the other host. An image without a recipe, which `gc` does not know, gets none.
+    """
+    return [(image.digest, format_use_tag(tag, today)) for tag, image in found.items() if RECIPE_LABEL in image.labels]
+
+
 def _move_tags(engine: ImageStore, moves: Iterable[tuple[str, str]]) -> None:
     """Move names, all or none."""
     done: list[tuple[str, Image | None]] = []
@@ -190,8 +198,8 @@ def _remove_loaded(engine: ImageStore, images: Iterable[ArchivedImage], loaded: 
                 engine.untag_image(image.digest)
 
 
-def _forget_use(engine: ImageStore, image: Image, tag: str) -> None:
-    """Remove the use tags of an image that lost its name: they would keep it for ever."""
-    for reference in find_use_tags(image, tag):
+def _forget_use(engine: ImageStore, image: Image, tag: str, today: date) -> None:
+    """Remove the use tags of an image that lost its name: they would keep it for ever. That of today has moved."""
+    for reference in find_use_tags(image, tag) - {format_use_tag(tag, today)}:
         with suppress(SandboxError):  # a container uses it
             engine.untag_image(reference)

@@ -57,8 +57,9 @@ def _require_shared_keys_in_force(receipt: Receipt, trusted: Sequence[ReceiptKey
 def verify_question(content: bytes, question: ReceiptQuestion, trusted: Sequence[ReceiptKey]) -> Receipt:
     """Verify a receipt as `question` asks, but for its repository: with keys, with its Sigstore bundle, or both.
 
-    Keys are left out only if there is a bundle and the question names none. Raises: as `verify_receipt`;
-    `invalid_input` for a ref without a repository; for a bundle `invalid_input`, `network_error` and `timeout`, too.
+    With a bundle, and no keys in the question, the receipt need not be signed by a trusted key: those only say which
+    keys of shared verdicts are revoked. Raises: as `verify_receipt`; `invalid_input` for a ref without a repository;
+    for a bundle `invalid_input`, `network_error` and `timeout`, too.
     """
     if question.ref is not None and question.repository is None:
         raise SandboxError(
@@ -78,8 +79,12 @@ def verify_question(content: bytes, question: ReceiptQuestion, trusted: Sequence
         )
     bundle = read_file(question.bundle)
     verify_bundle(content, bundle, question.vouched_by, question.trust_config)
-    receipt = verify_receipt(content, trusted, expected) if question.keys else read_unverified(content)
-    require_subject(receipt, expected)
+    if question.keys:
+        receipt = verify_receipt(content, trusted, expected)
+    else:
+        receipt = read_unverified(content)
+        _require_shared_keys_in_force(receipt, trusted)
+        require_subject(receipt, expected)
     return receipt.model_copy(update={"vouched_by": question.vouched_by})
 
 

@@ -6,10 +6,11 @@ compilers/REPO/IMAGE/FOLDER/         files of ccache, never changed after it was
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sandbox.lazy_dataclass import dataclass
@@ -41,10 +42,14 @@ class CompilerCaches:
         return self.home.compiler_caches(self.repo_id) / self.image_digest.removeprefix("sha256:")
 
     def find(self) -> Path | None:
-        """The folder in use; None before the first."""
+        """The folder in use; None before the first. The cache counts as used now."""
         record = self._read()
         folder = None if record is None else self.place / record.folder
-        return folder if folder is not None and folder.is_dir() else None
+        if folder is None or not folder.is_dir():
+            return None
+        with suppress(OSError):  # removed just now, or a disk that cannot be written
+            os.utime(self.place)
+        return folder
 
     @contextmanager
     def replace(self, tree: str) -> Iterator[Path]:

@@ -26,6 +26,10 @@ else:  # an extra, imported if the settings name a URL
 
 
 _ResultT = TypeVar("_ResultT")
+_ENTRY_MODE = 0o644
+"""Of files in a shared directory, whatever the umask, which services often have at 077: other users' homes read them.
+Who may, the mode of the directory says.
+"""
 
 ANSWER_S, PAUSE_S = 10.0, 60.0
 """How long a store behind a URL may take for one answer, and how long it is left alone when it took longer."""
@@ -62,7 +66,7 @@ class DirectoryStore:
 
     def write(self, name: str, content: bytes) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)  # not its parents: they are of a misspelled path
-        write_atomically(self._folder / name, content, synced=False)
+        write_atomically(self._folder / name, content, mode=_ENTRY_MODE, synced=False)
 
 
 class UrlStore:

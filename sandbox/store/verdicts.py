@@ -14,9 +14,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from pydantic import Field
 
@@ -201,6 +202,18 @@ def forget_failure_ahead(home: Home, binding: Binding) -> None:
         return None if before is not None and failed and _is_ahead(before.run, now) else before
 
     _change_record(home, binding, choose, what="not deleted")
+
+
+def remove_unchanged(home: Home, listed: Mapping[Path, float]) -> str:
+    """Delete records that were not written since they were listed; with each its time of modification, as stat(2)
+    gives it. A failure that was stored meanwhile stays. Returns ''. Raises: `conflict`.
+    """
+    with home.locked(VERDICTS_LOCK, _LOCK_WAIT_S):
+        for path, modified_at in listed.items():
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime == modified_at:
+                    path.unlink()
+    return ""
 
 
 def _change_record(

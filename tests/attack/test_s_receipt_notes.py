@@ -5,6 +5,7 @@ Control: `git notes show` prints what the attacker wrote, and a careless reader 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from sandbox.errors import ErrorCode
 from sandbox.models import ReceiptQuestion, Verdict
 from sandbox.models.receipts import Receipt
+from sandbox.receipts.dsse_envelope import digest_of
 from sandbox.workbench import Workbench
 from tests.unit.conftest import Upstream, initialised, refused
 from tests.unit.receipt_samples import Signer, made_receipt, signed
@@ -112,8 +114,10 @@ def test_s112_our_receipt_is_added_to_their_notes_and_only_if_it_holds(remote: R
     repo_id = remote.workbench.clone(str(remote.upstream.root)).repository.id
     ours = signed(OURS, remote.receipt(remote.new))
 
-    for _ in range(2):  # the second time nothing is new
-        remote.workbench.push_receipt(repo_id, ours + b"\n", remote.question)
+    formatted = json.dumps(json.loads(ours), indent=2).encode()
+    for content in (ours + b"\n", ours, formatted):  # after the first nothing is new
+        pushed = remote.workbench.push_receipt(repo_id, content, remote.question)
+        assert pushed.receipt.digest == digest_of(ours)
 
     assert remote.shown().splitlines() == [b"theirs", ours]
     assert remote.fetch() == ([True], ["malformed"])

@@ -17,13 +17,14 @@ import pytest
 
 from sandbox.errors import ErrorCode
 from sandbox.models import CheckRun, Report, Verdict
-from sandbox.models.receipts import Receipt
+from sandbox.models.receipts import BundleSigner, Receipt, ReceiptQuestion
+from sandbox.receipts import verification
 from sandbox.receipts.statement import describe_check, write_statement
 from sandbox.receipts.verification import Expectation, verify_receipt
 from sandbox.store.verdicts import Binding, save_verdict
 from sandbox.workbench.checks import clean_rooms
 from sandbox.workbench.checks.shared_cache import ENTRY, SharedCache, open_shared_cache
-from sandbox.workbench.checks.signed_receipts import describe_run
+from sandbox.workbench.checks.signed_receipts import describe_run, verify
 from sandbox.workbench.checks.verify_options import VerifyOptions
 from sandbox.workbench.controller.services import build_services
 from tests.unit.conftest import refused
@@ -256,6 +257,24 @@ def test_s223_a_revoked_key_ends_receipts_of_other_keys_that_rest_on_its_entries
     revoked = THEIRS.trusted.model_copy(update={"revoked_at": SIGNED_AT})
     with refused(ErrorCode.RECEIPT_REFUSED) as caught:
         verify_receipt(content, (OURS.trusted, revoked), Expectation())
+    assert caught.value.reason == "revoked_key"
+
+
+def test_s223_a_bundle_does_not_hide_that_the_key_of_an_entry_was_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bundle stands for the key of the receipt; the keys that this home trusts say what was revoked."""
+    services, bundle = Shared(tmp_path, str(tmp_path / "shared")).cache.services, tmp_path / "bundle.json"
+    bundle.write_text("{}")
+    monkeypatch.setattr(verification, "verify_bundle", lambda *_: None)
+    check = describe_check(ASKED, RUN).model_copy(update={"shared_by": THEIRS.trusted.keyid})
+    content = signed(Signer(), made_receipt(checks=(check,)))
+    question = ReceiptQuestion(bundle=bundle, vouched_by=BundleSigner(identity="ci", issuer="https://issuer"))
+    assert verify(services, content, question).passed, "void"
+    revoked = THEIRS.trusted.model_copy(update={"revoked_at": SIGNED_AT})
+    (tmp_path / "public.pem").write_text(json.dumps({"keys": [revoked.model_dump(mode="json")]}))
+    with refused(ErrorCode.RECEIPT_REFUSED) as caught:
+        verify(services, content, question)
     assert caught.value.reason == "revoked_key"
 
 

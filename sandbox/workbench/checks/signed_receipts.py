@@ -174,8 +174,11 @@ def _in_order(checks: Sequence[ReceiptCheck]) -> tuple[ReceiptCheck, ...]:
 
 
 def verify(services: Services, content: bytes, question: ReceiptQuestion) -> Receipt:
-    """The content of a receipt that holds. Raises: `receipt_refused`; as `clone` for a repository."""
-    trusted = () if question.bundle is not None and not question.keys else load_trusted(services, question.keys)
+    """The content of a receipt that holds.
+
+    Raises: `receipt_refused`; as `load_trusted`; for a repository as `clone`.
+    """
+    trusted = load_trusted(services, question.keys)
     question = question.model_copy(update={"trust_config": _find_trust_config(services, question.trust_config)})
     receipt = verify_question(content, question, trusted)
     if question.repository is not None:

@@ -17,6 +17,7 @@ from sandbox.models.receipts import (
     ReceiptRefusal,
     SignedReceipt,
 )
+from sandbox.receipts.dsse_envelope import write_one_line
 from sandbox.receipts.receipt_refusals import refusal_error
 from sandbox.receipts.verification import Expectation, verify_receipt
 from sandbox.workbench.controller.commit_identity import choose_identity
@@ -26,12 +27,13 @@ from sandbox.workbench.repositories import clone
 
 
 def push_receipt(services: Services, repo_id: str, content: bytes, question: ReceiptQuestion) -> PushedReceipt:
-    """Add a receipt to the remote's notes of its commit. Only a receipt that holds is sent.
+    """Add a receipt to the remote's notes of its commit, as one line. Only a receipt that holds is sent.
 
     Raises: `receipt_refused`; `not_found` if the commit is not in the cache clone; as `push`.
     """
-    receipt = verify_receipt(content, load_trusted(services, question.keys), Expectation())
-    return push_signed(services, repo_id, SignedReceipt(receipt=receipt, envelope=content.strip().decode()))
+    line = write_one_line(content)
+    receipt = verify_receipt(line, load_trusted(services, question.keys), Expectation())
+    return push_signed(services, repo_id, SignedReceipt(receipt=receipt, envelope=line.decode()))
 
 
 def push_signed(services: Services, repo_id: str, signed: SignedReceipt) -> PushedReceipt:

@@ -27,12 +27,12 @@ from sandbox.store.candidates import forget_candidate
 from sandbox.store.home import newest_files
 from sandbox.store.layers import LayerStore
 from sandbox.store.records import list_tasks
-from sandbox.store.runs import LAUNCH_FILE
+from sandbox.store.verdicts import remove_unchanged
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.clone_objects import repack_clone
 from sandbox.workbench.reconciling.reconciler import Finding, find_matching, is_task_id, list_folder
-from sandbox.workbench.reconciling.retention import list_logs
-from sandbox.workbench.reconciling.unused_layers import remove_layer
+from sandbox.workbench.reconciling.retention import age_s, is_output, list_logs, written_at
+from sandbox.workbench.reconciling.unused_layers import remove_if_unused
 from sandbox.workbench.tasks.worktrees import list_checkouts_in_use
 from sandbox.workspaces.lfs_objects import LfsObjects
 from sandbox.workspaces.pristine import find_unused, remove_checkout
@@ -88,31 +88,50 @@ def _remove_checkout(services: Services, path: Path) -> str | None:
 
 def find_compiler_caches(services: Services) -> Iterator[Evictable]:
     """None while there are clean rooms, which may be about to mount one."""
-    if list_folder(services.home.clean_room("any").parent):
+    if _has_rooms(services):
         return
     for folder in list_folder(services.home.compiler_caches("any").parent):
         for path in list_folder(folder):
-            lock, note = f"compilers-{folder.name}", "clean rooms compile without it"
-            yield _of_folder("compiler cache", path, partial(_remove, path), lock, note)
+            if _is_unused(path, GRACE_S):
+                lock, note = f"compilers-{folder.name}", "clean rooms compile without it"
+                yield _of_folder("compiler cache", path, partial(_remove_compiler_cache, services, path), lock, note)
+
+
+def _has_rooms(services: Services) -> bool:
+    return bool(list_folder(services.home.clean_room("any").parent))
+
+
+def _remove_compiler_cache(services: Services, path: Path) -> str | None:
+    """A room that chose the cache since it was listed counts as a use of it, also before it has its directory."""
+    if _has_rooms(services) or not _is_unused(path, GRACE_S):
+        return None
+    remove_tree(path)
+    return ""
 
 
 def find_candidates(services: Services) -> Iterator[Evictable]:
     """Candidates of applications, and what killed launches left of theirs."""
     for folder in list_folder(services.home.candidates("any").parent):
         for path in list_folder(folder):
-            if time.time() - _mtime(path) > (RESULTS_S if path.name.startswith(".") else GRACE_S):
+            keep_s = RESULTS_S if path.name.startswith(".") else GRACE_S
+            if _is_unused(path, keep_s):
                 lock, note = f"candidates-{folder.name}", "a new launch makes it again"
-                yield _of_folder("candidate", path, partial(forget_candidate, path), lock, note)
+                yield _of_folder("candidate", path, partial(_remove_candidate, path, keep_s), lock, note)
+
+
+def _remove_candidate(path: Path, keep_s: float) -> str | None:
+    """A launch may have made it anew since it was listed."""
+    return forget_candidate(path) if _is_unused(path, keep_s) else None
 
 
 def find_layers(services: Services) -> Iterator[Evictable]:
     """Layers of dependencies. One that checks use is `busy`."""
     store = LayerStore(services.home)
     for layer in store.list_layers():
-        used_at = store.find_last_use(layer).timestamp()
+        last_use = store.find_last_use(layer)
+        used_at = last_use.timestamp()
         if time.time() - used_at > GRACE_S:
-            remedy = partial(_run, partial(remove_layer, store, layer))
-            size = _measure(store.tree(layer))
+            remedy, size = partial(remove_if_unused, store, layer, last_use), _measure(store.tree(layer))
             yield Evictable(
                 Finding("layer", layer.key[:12], remedy, note="built again when it is needed", bytes=size), "", used_at
             )
@@ -128,18 +147,19 @@ def find_large_files(services: Services) -> Iterator[Evictable]:
             finding = Finding(
                 "lfs objects", folder.name, remedy, locks=(f"pristine-{folder.name}",), note=note, bytes=_sum(unused)
             )
-            yield Evictable(finding, folder.name, max(map(_mtime, unused)))
+            yield Evictable(finding, folder.name, max(map(written_at, unused)))
 
 
 def find_verdicts(services: Services) -> Iterator[Evictable]:
     """Cached verdicts that are a day old, some at once."""
     stored = find_matching(services.home.verdict("any").parent, "[0-9a-f]*.json")
-    old = sorted((at, path) for path in stored if (at := _mtime(path)) < time.time() - RESULTS_S)
+    old = sorted((at, path) for path in stored if (at := written_at(path)) < time.time() - RESULTS_S)
     for first in range(0, len(old), _VERDICTS_AT_ONCE):
-        at, paths = old[first][0], [path for _, path in old[first : first + _VERDICTS_AT_ONCE]]
+        at, listed = old[first][0], {path: at for at, path in old[first : first + _VERDICTS_AT_ONCE]}
+        paths, remedy = list(listed), partial(remove_unchanged, services.home, listed)
         name = f"{len(paths)} since {time.strftime('%Y-%m-%d', time.gmtime(at))}"
         note = "their checks run again when they are asked for"
-        yield Evictable(Finding("verdicts", name, partial(_unlink, paths), note=note, bytes=_sum(paths)), "", at)
+        yield Evictable(Finding("verdicts", name, remedy, note=note, bytes=_sum(paths)), "", at)
 
 
 def find_artifacts(services: Services) -> Iterator[Evictable]:
@@ -158,7 +178,9 @@ def find_artifacts(services: Services) -> Iterator[Evictable]:
                 size += 0 if names[sha256] else content_bytes
         if lists:
             note, remedy = f"of {len(lists)} runs older than a day", partial(_remove_artifacts, services, lists)
-            yield Evictable(Finding("artifacts", folder.name, remedy, note=note, bytes=size), repo_id, _mtime(lists[0]))
+            yield Evictable(
+                Finding("artifacts", folder.name, remedy, note=note, bytes=size), repo_id, written_at(lists[0])
+            )
 
 
 def _remove_artifacts(services: Services, lists: Sequence[Path]) -> str:
@@ -185,7 +207,7 @@ def find_logs(services: Services) -> Iterator[Evictable]:
         if logs:
             note = f"output of {len(runs)} runs older than a day; their records are kept"
             finding = Finding("logs", folder.name, partial(_unlink, logs), note=note, bytes=_sum(logs))
-            yield Evictable(finding, repo_id, _mtime(runs[0]))
+            yield Evictable(finding, repo_id, written_at(runs[0]))
 
 
 TIERS: tuple[tuple[Callable[[Services], Iterator[Evictable]], ...], ...] = (
@@ -198,15 +220,9 @@ TIERS: tuple[tuple[Callable[[Services], Iterator[Evictable]], ...], ...] = (
 )
 
 
-def is_output(path: Path) -> bool:
-    """Whether a file of a folder of logs holds what a guest wrote."""
-    is_stream = path.suffix in {".stdout", ".stderr"} or path.suffix.startswith(".service-")
-    return is_stream or path.name.startswith(LAUNCH_FILE)
-
-
 def list_old_runs(folder: Path, kept: int) -> list[Path]:
     """Records of runs of a folder, but not those of the last day and not the newest `kept`; the oldest first."""
-    old = [path for path in newest_files(folder)[kept:] if _mtime(path) < time.time() - RESULTS_S]
+    old = [path for path in newest_files(folder)[kept:] if written_at(path) < time.time() - RESULTS_S]
     return old[::-1]
 
 
@@ -227,7 +243,7 @@ def _of_folder(kind: str, path: Path, remedy: Callable[[], str | None], lock: st
     """A directory in one of its repository's name."""
     name = f"{path.parent.name}/{path.name[:19]}"
     return Evictable(
-        Finding(kind, name, remedy, locks=(lock,), note=note, bytes=_measure(path)), path.parent.name, _mtime(path)
+        Finding(kind, name, remedy, locks=(lock,), note=note, bytes=_measure(path)), path.parent.name, written_at(path)
     )
 
 
@@ -251,20 +267,13 @@ def _sum(paths: Sequence[Path]) -> int:
     return used.bytes
 
 
-def _mtime(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return time.time()
+def _is_unused(path: Path, keep_s: float) -> bool:
+    """Whether it is there, and last changed longer ago."""
+    return age_s(path) > keep_s
 
 
 def _run(remove: Callable[[], None]) -> str:
     remove()
-    return ""
-
-
-def _remove(folder: Path) -> str:
-    remove_tree(folder)
     return ""
 
 

@@ -26,6 +26,7 @@ from sandbox.store.lockfile import remove_abandoned
 from sandbox.store.operation_answers import forget_answers
 from sandbox.store.records import find_task, list_repositories, list_tasks
 from sandbox.store.runs import LAUNCH_FILE
+from sandbox.store.verdicts import remove_unchanged
 from sandbox.workbench.controller import journal_anchors
 from sandbox.workbench.controller.audit import verify_journals
 from sandbox.workbench.controller.services import Services
@@ -54,6 +55,12 @@ def list_logs(records: Sequence[Path]) -> list[Path]:
     return [log for logs in found.values() for log in logs]
 
 
+def is_output(path: Path) -> bool:
+    """Whether a file of a folder of logs holds what a guest wrote."""
+    is_stream = path.suffix in {".stdout", ".stderr"} or path.suffix.startswith(".service-")
+    return is_stream or path.name.startswith(LAUNCH_FILE)
+
+
 def find_old_runs(reconciler: Reconciler) -> Iterator[Finding]:
     """Records and logs of the oldest runs of each task and repository, beyond `keep.runs`."""
     services = reconciler.services
@@ -73,11 +80,13 @@ def _remove_runs(records: Sequence[Path]) -> str:
 
 
 def find_large_logs(reconciler: Reconciler) -> Iterator[Finding]:
-    """The oldest logs of each task and repository, beyond `keep.logs_bytes` together. Their records are kept."""
+    """The oldest output of each task and repository, beyond `keep.logs_bytes` together. The records of the runs are
+    kept, and what is theirs but no output: test results, what receipts need, lists of artifacts.
+    """
     services = reconciler.services
     limit = services.settings.keep.logs_bytes
     for folder in sorted(services.home.all_logs()) if limit else ():
-        logs = list_logs(newest_files(folder))
+        logs = filter(is_output, list_logs(newest_files(folder)))
         total, old, freed = 0, [], 0
         for log in logs:
             size = size_of(log)
@@ -96,10 +105,13 @@ def find_old_verdicts(reconciler: Reconciler) -> Iterator[Finding]:
     limit = services.settings.keep.verdicts
     stored = find_matching(services.home.verdict("any").parent, "[0-9a-f]*.json")
     if limit and len(stored) > limit:
-        old = sorted(stored, key=age_s)[limit:]
+        written = {path: written_at(path) for path in stored}
+        old = sorted(stored, key=written.__getitem__, reverse=True)[limit:]
+        listed = {path: written[path] for path in old}
         note = f"older than the newest {limit}; their checks run again when they are asked for"
         size, name = sum(map(size_of, old)), f"{len(old)} of {len(stored)}"
-        yield Finding("verdicts", name, partial(unlink_all, old), note=note, bytes=size)
+        remedy = partial(remove_unchanged, services.home, listed)
+        yield Finding("verdicts", name, remedy, note=note, bytes=size)
 
 
 def find_old_artifacts(reconciler: Reconciler) -> Iterator[Finding]:
@@ -258,9 +270,14 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def age_s(path: Path) -> float:
-    """Seconds since a file was written; 0 if it is gone."""
+def written_at(path: Path) -> float:
+    """When a file or directory last changed, as stat(2) gives it; now if it is gone."""
     try:
-        return time.time() - path.stat().st_mtime
+        return path.stat().st_mtime
     except FileNotFoundError:
-        return 0.0
+        return time.time()
+
+
+def age_s(path: Path) -> float:
+    """Seconds since a file was written; about 0 if it is gone."""
+    return time.time() - written_at(path)

@@ -27,17 +27,33 @@ from sandbox.workbench.reconciling.reconciler import (
 from sandbox.workspaces.own_disk import remove_with_mounts
 
 _TEMPORARY = re.compile(r"^\..+\.[0-9a-f]{12}\.tmp\Z")
-_PLACES = (
-    ".*.tmp",
-    "repositories/.*.tmp",
-    "repositories/*/.*.tmp",
-    "repositories/pristine/*/.*.tmp",
-    "repositories/layers/*/*/.*.tmp",
-    "repositories/logs/*/.*.tmp",
-    "repositories/trust/*/.*.tmp",
-    "quarantine/.*.tmp",
-    "init/*/.*.tmp",
+_PLACES = tuple(
+    f"{folder}.*.tmp"
+    for folder in (
+        "",
+        "init/*/",
+        "keys/",
+        "quarantine/",
+        "releases/*/",
+        "releases/*/manifests/",
+        "serve/receivers/",
+        "repositories/",
+        "repositories/*/",
+        "repositories/candidates/*/*/",
+        "repositories/compilers/*/*/",
+        "repositories/dependencies/*/",
+        "repositories/flaky/*/",
+        "repositories/layers/*/*/",
+        "repositories/logs/*/",
+        "repositories/operations/*/",
+        "repositories/operations/*/*/",
+        "repositories/placed/*/",
+        "repositories/pristine/*/",
+        "repositories/trust/*/",
+        "repositories/workspaces/*/",
+    )
 )
+"""Where the home has records. Not where guests or trees have files, which may have such names as well."""
 _HALF_PRISTINE = re.compile(r"^\..+\.[0-9a-f]{8}\Z")
 _HALF_CLONE = re.compile(r"^\.(.+)\.incoming\Z")
 _REMOVED = re.compile(r"^\.(.+)\.removed-[0-9a-f]{16}\Z")

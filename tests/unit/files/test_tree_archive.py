@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from sandbox.errors import ErrorCode
-from sandbox.files.tree_archive import unpack_tree
+from sandbox.files.sealing import MAX_DEPTH, seal_tree
+from sandbox.files.tree_archive import pack_tree, unpack_tree
 from tests.unit.conftest import refused
 
 
@@ -90,3 +92,23 @@ def test_s144_the_map_of_a_sparse_file_is_refused_before_it_is_read(tmp_path: Pa
     assert archive.count <= 64 * 1024
     with refused(ErrorCode.POLICY_VIOLATION):
         unpack_tree(io.BytesIO(TOP + entry("a", tarfile.GNUTYPE_SPARSE)), tmp_path / "other", 10**6)
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1])
+def test_an_archive_of_a_tree_that_can_be_sealed_can_be_unpacked(depth: int, tmp_path: Path) -> None:
+    """Else a layer is shared and each other home refuses it. Control: one directory deeper is refused by both."""
+    root, archive = tmp_path / "tree", io.BytesIO()
+    folder = root.joinpath(*["d"] * depth)
+    folder.mkdir(parents=True)
+    (folder / "file").write_text("x")
+    pack_tree(root, archive)
+    archive.seek(0)
+    us = os.geteuid(), os.getegid()
+    if depth <= MAX_DEPTH:
+        unpack_tree(archive, tmp_path / "again", 10**6)
+        assert seal_tree(tmp_path / "again", us) == seal_tree(root, us)
+        return
+    with refused(ErrorCode.POLICY_VIOLATION):
+        seal_tree(root, us)
+    with refused(ErrorCode.POLICY_VIOLATION):
+        unpack_tree(archive, tmp_path / "again", 10**6)

@@ -14,6 +14,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -38,7 +39,7 @@ from sandbox.images.archive_format import (
 )
 from sandbox.images.archive_reader import ImageArchiveReader
 from sandbox.images.archive_writer import write_archive
-from sandbox.images.catalogue import tag_of
+from sandbox.images.catalogue import TAG_PREFIX, tag_of
 from sandbox.images.debian import BOOTSTRAPPED
 from sandbox.images.export import export_images
 from sandbox.images.imports import import_images
@@ -74,6 +75,13 @@ def digests(site: ImageBuildContext) -> dict[str, str | None]:
     return {image.name: image.digest for image in list_images(site) if image.present}
 
 
+def used_today(engine: MemoryEngine) -> set[str]:
+    """Names of the images that have a use tag of today."""
+    today = f"-used-{datetime.now(UTC):%Y%m%d}"
+    uses = (tag for image in engine.images.values() for tag in image.tags if tag.endswith(today))
+    return {tag.removeprefix(TAG_PREFIX).partition(":")[0] for tag in uses}
+
+
 @pytest.fixture
 def here(tmp_path: Path) -> ImageBuildContext:
     site, engine = make_site(tmp_path / "here")
@@ -96,6 +104,7 @@ def test_a_second_host_has_the_same_images_with_the_same_ids(
     assert digests(there) == digests(here)
     assert set(digests(there)) == set(NAMES)
     assert all(image.loaded and image.usable for image in done.images)
+    assert used_today(engine) == set(NAMES), "else gc takes the day of the build on the other host for the last use"
     before = dict(engine.images)
     again = import_images(there, archive.path, quiet)
     assert not any(image.loaded for image in again.images)
@@ -172,6 +181,7 @@ def test_a_name_that_another_image_has_is_taken_only_on_demand(archive: ImageArc
     done = import_images(there, archive.path, quiet, replace=True)
     assert {image.digest for image in done.images} >= {*filter(None, digests(there).values())}
     assert not any("-used-" in tag and len(image.tags) == 1 for image in engine.images.values() for tag in image.tags)
+    assert used_today(engine) == set(NAMES)
 
 
 def test_an_image_with_other_variables_is_another_image(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,18 @@ def test_a_store_reads_what_was_written_up_to_a_limit(store: SharedStore) -> Non
     assert store.read("a.json", 100) == b"content"
     assert store.read("a.json", 7) == b"content"
     assert store.read("a.json", 3) == b"cont", "one more than the limit: the caller sees that it is too large"
+
+
+def test_users_of_a_shared_directory_read_the_entries_of_each_other(tmp_path: Path) -> None:
+    """Whatever the umask of the writer. A folder that we make is private: its owner opens it to others."""
+    before = os.umask(0o077)
+    try:
+        for folder in (tmp_path / "made", tmp_path):
+            open_store(str(folder)).write("a.json", b"content")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a.json", "made/a.json", "made")]
+    assert modes == [0o644, 0o644, 0o700]
 
 
 def test_no_bucket_is_created_for_a_name_that_is_none(bucket: str) -> None:

@@ -117,9 +117,14 @@ def test_the_oldest_logs_go_first_and_their_records_stay(opened: Callable[..., W
     bench = opened(logs_bytes=250)
     folder = Home(bench.home).logs(repo_id)
     ids = save_runs(folder, 5, size=100)
+    beside = {f"{name}{suffix}" for name in ids for suffix in (".artifacts", ".binding", ".tests", ".usage")}
+    for name in beside:
+        write_json(folder / name, {"run_id": name.partition(".")[0], "artifacts": [], "padding": "x" * 100})
+    (folder / f"{ids[0]}.service-db").write_bytes(b"x")
     assert names(bench) == [("logs", repo_id, LeftoverAction.REMOVED)]
-    assert {p.stem for p in folder.glob("*.stdout")} == {*ids[3:]}
-    assert {p.stem for p in folder.glob("*.json")} == {*ids}
+    assert {p.name for p in folder.iterdir()} == {
+        *beside, *(f"{name}.json" for name in ids), *(f"{name}.stdout" for name in ids[3:]),
+    }  # fmt: skip
     assert found(bench) == []
 
 

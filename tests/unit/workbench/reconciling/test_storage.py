@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +16,20 @@ from devtools.copied_clones import copied_clones
 from sandbox.errors import ErrorCode
 from sandbox.git.process import Git
 from sandbox.models import LeftoverAction, Reconciliation, StorageKind
+from sandbox.store.compiler_caches import CompilerCaches
 from sandbox.store.home import Home, write_json
+from sandbox.store.layers import LayerStore
 from sandbox.workbench import Workbench
+from sandbox.workbench.reconciling.evictable import (
+    Evictable,
+    find_candidates,
+    find_compiler_caches,
+    find_layers,
+    find_verdicts,
+)
+from sandbox.workbench.reconciling.reconciler import Finding
 from tests.unit.conftest import Upstream, refused
+from tests.unit.store.test_layer_store import publish, resolve
 from tests.unit.workbench.reconciling.test_retention import save_runs
 
 LONG_AGO = 1_000_000.0
@@ -282,3 +294,77 @@ def test_an_old_clone_is_packed_when_too_much_is_held(
     done = [left for left in bench.keep_to_limits().leftovers if left.kind == "clone objects"]
     assert [left.action for left in done] == [LeftoverAction.REMOVED]
     assert "packed: " in done[0].note
+
+
+def listed(home: Home, find: Callable[[Any], Iterator[Evictable]]) -> Finding:
+    """What a finder lists first, as eviction holds it until its turn comes."""
+    return next(find(SimpleNamespace(home=home))).finding
+
+
+def chosen_by_a_room(home: Home) -> None:
+    assert CompilerCaches(home, "repo", "sha256:" + "c" * 64).find() is not None, "void"
+
+
+def room_made(home: Home) -> None:
+    home.clean_room("run-1").mkdir()
+
+
+def launched(home: Home) -> None:
+    os.utime(home.candidates("repo") / ("d" * 64))
+
+
+def resolved(home: Home) -> None:
+    assert LayerStore(home).find_resolved("r") is not None, "void"
+
+
+def failed(home: Home) -> None:
+    write_json(home.verdict("f" * 64), {"verdict": "failed"})
+
+
+@pytest.mark.parametrize(
+    ("find", "use"),
+    [
+        (find_compiler_caches, room_made),
+        (find_compiler_caches, chosen_by_a_room),
+        (find_candidates, launched),
+        (find_layers, resolved),
+        (find_verdicts, failed),
+    ],
+    ids=lambda value: value.__name__,
+)
+def test_what_was_used_since_it_was_listed_stays(
+    tmp_path: Path, find: Callable[[Any], Iterator[Evictable]], use: Callable[[Home], None]
+) -> None:
+    """Control: it goes if it was not."""
+    home = Home(tmp_path / "home")
+    home.prepare()
+    cache, candidate = home.compiler_caches("repo") / ("c" * 64), home.candidates("repo") / ("d" * 64)
+    (cache / "filled").mkdir(parents=True)
+    write_json(cache / "current.json", {"folder": "filled", "tree": "a" * 40})
+    candidate.mkdir(parents=True)
+    verdict = home.verdict("f" * 64)
+    verdict.parent.mkdir(exist_ok=True)
+    write_json(verdict, {"verdict": "passed"})
+    layers = LayerStore(home)
+    tree = layers.tree(publish(layers))
+    resolve(layers)
+    used = [cache, candidate, verdict, tree.with_name(f"{tree.name}.lock")]
+    paths: dict[object, Path] = {
+        find_compiler_caches: cache,
+        find_candidates: candidate,
+        find_verdicts: verdict,
+        find_layers: tree,
+    }
+    age(*used)
+    remedy = listed(home, find).remedy
+    assert remedy is not None
+    use(home)
+    remedy()
+    assert paths[find].exists()
+    for room in home.clean_room("any").parent.iterdir():
+        room.rmdir()
+    age(*used)
+    remedy = listed(home, find).remedy
+    assert remedy is not None
+    remedy()
+    assert not paths[find].exists(), "void"
