@@ -207,6 +207,8 @@ def _base(session: pytest.Session) -> Path:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.option.collectonly:  # no test runs, so none leaves anything: `make compile`
+        return
     if hasattr(session.config, "workerinput"):
         first_starts.folder = _base(session).parent
     else:
@@ -217,6 +219,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.option.collectonly:
+        return
     used = [] if hasattr(session.config, "workerinput") else wait_until_unused(_base(session), STILL_USED_S)
     before = session.config.stash.get(_BEFORE, None)
     if before is not None:
