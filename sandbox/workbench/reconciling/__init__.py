@@ -163,7 +163,7 @@ def keep_to_limits(services: Services, *, dry_run: bool = False) -> Reconciliati
     return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
 
 
-def forecast_storage(services: Services, engine_fault: str = "") -> tuple[Leftover, ...]:
+def forecast_storage(services: Services, engine_fault: str) -> tuple[Leftover, ...]:
     """What `collect` would do now to finished work and to what can be made again. It does not change them.
 
     `engine_fault`: why the engine cannot be asked about images.
