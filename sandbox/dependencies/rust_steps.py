@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sandbox.dependencies.allowed_pythons import get_nested
 from sandbox.dependencies.cargo_lock import CRATE_NAME, CRATE_VERSION, read_cargo_lock
 from sandbox.dependencies.cargo_lock import FILE as LOCK_FILE
 from sandbox.dependencies.cargo_manifest import FILE, CrateWish, find_workspace, read_cargo_manifests
@@ -19,6 +18,7 @@ from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.environment import target
 from sandbox.dependencies.folder_patterns import resolve_folder
 from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop
+from sandbox.dependencies.nested_tables import get_nested
 from sandbox.dependencies.pyproject import FILE as PYPROJECT
 from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
