@@ -16,11 +16,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sandbox.dependencies.nested_tables import get_nested
 from sandbox.errors import SandboxError
 from sandbox.files.names import EntryKind
 from sandbox.files.tree import WorktreeFiles
 from sandbox.policy import untrusted_toml
+from sandbox.policy.nested_tables import get_nested
 from sandbox.policy.paths import RepoPath, parse_repo_path
 
 _FILE_BYTES = 64 * 1024  # per file: parsing is not linear, and a guest wrote them

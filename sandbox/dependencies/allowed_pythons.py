@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sandbox.dependencies import ini_files
-from sandbox.dependencies.nested_tables import get_nested
 from sandbox.lazy_module import LazyModule
 from sandbox.policy import untrusted_toml
+from sandbox.policy.nested_tables import get_nested
 
 if TYPE_CHECKING:
     from packaging import specifiers

@@ -18,10 +18,10 @@ from sandbox.dependencies.collection import Collection, ReadFile
 from sandbox.dependencies.environment import target
 from sandbox.dependencies.folder_patterns import resolve_folder
 from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Step, do_not_stop
-from sandbox.dependencies.nested_tables import get_nested
 from sandbox.dependencies.pyproject import FILE as PYPROJECT
 from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
+from sandbox.policy.nested_tables import get_nested
 
 _HEAD = '[package]\nname = "space-sandbox-fetch"\nversion = "0.0.0"\nedition = "2021"\n[lib]\npath = "lib.rs"\n'
 _SOURCE = "registry+https://github.com/rust-lang/crates.io-index"
