@@ -13,8 +13,9 @@ from typing import Any
 import httpx2
 
 from devtools.command import SANDBOX
+from devtools.ready_daemon import find_daemon
 from sandbox.command_client import RUNS, _build_request, _connect, _describe_streams, _send
-from sandbox.daemon.place import DaemonRecord, find_daemon
+from sandbox.daemon.place import DaemonRecord
 
 _START_S = 120.0
 _CALL_S = 240.0

@@ -665,7 +665,7 @@ def _sets(flags: Mapping[str, Any], keys: Sequence[str]) -> bool:
 
 
 def load_settings_with_sources(
-    home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None
+    home: Path, environ: Mapping[str, str], flags: Mapping[str, Any] | None
 ) -> dict[str, tuple[object, str]]:
     """All settings by key, with value and source: a file or variable, `flags`, or '' for a default.
 

@@ -164,9 +164,9 @@ def find_credential(
     return next((e for e in matching if _has_credential(e, protocol)), None)
 
 
-def find_secret(entries: Sequence[Credential], hostname: str, port: int) -> Credential | None:
-    """As `find_credential` for https, if that has a secret: a CA alone is none."""
-    found = find_credential(entries, hostname, port)
+def find_secret(entries: Sequence[Credential], hostname: str) -> Credential | None:
+    """As `find_credential` for https at its own port, if that has a secret: a CA alone is none."""
+    found = find_credential(entries, hostname, 443)
     return found if found is not None and (found.keyring or found.secret.get_secret_value()) else None
 
 

@@ -43,7 +43,7 @@ def find_other_owner(root: Path, repositories: Path) -> OtherOwner | None:
     )
 
 
-def describe_denied(path: Path, error: OSError, root: Path | None = None) -> OtherOwner | None:
+def describe_denied(path: Path, error: OSError, root: Path | None) -> OtherOwner | None:
     """Why we may not read or write a file of the home; None for other failures. `root`: of the home, if it is known;
     else it is the nearest folder above the file that is a home.
     """

@@ -1,6 +1,7 @@
 """The suite ends by proving that it left nothing behind: in the engine, among mounts, processes and loop devices.
 
-Other runs of the suite may be at work on the same machine: what lies in their directories is theirs.
+Other runs of the suite and users of the product may be at work on the same machine: what lies outside the directory of
+this run is theirs.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from devtools import extracted_programs
 from devtools.command import first_starts
 from devtools.guests import remove_guests_below
 from devtools.mounts import MountEvents
-from devtools.other_runs import is_of_another_run
 from devtools.still_used import wait_until_unused
 from devtools.suite_groups import GroupScheduling
+from devtools.this_run import is_of_this_run, may_be_of_this_run
 from devtools.user_ids import list_users, release_users_below
 from sandbox.engine.connection import connect
 from sandbox.errors import SandboxError
@@ -99,25 +100,26 @@ KEPT_RECIPES = re.compile(rf"{TAG_PREFIX}({'|'.join(map(re.escape, _KEPT_IMAGES)
 
 
 def holdings(base: Path) -> Holdings | None:
-    """All but that of other runs; `base`: the directory of this one. None when no engine answers: then the tests could
-    leave nothing in it.
-    """
+    """What this run has; `base`: its directory. None when no engine answers: then tests could leave no such thing."""
     try:
         engine = connect("", os.environ, 10.0)
     except SandboxError:
         return None
     with contextlib.closing(engine):
         labelled = [c for c in engine.api.containers(all=True) if _ours(c["Labels"] or {})]
-        labelled = [c for c in labelled if not any(is_of_another_run(m.get("Source", ""), base) for m in c["Mounts"])]
+        labelled = [c for c in labelled if may_be_of_this_run(_list_binds(c["Mounts"]), base)]
         return Holdings(
             containers=frozenset(name for c in labelled for name in c["Names"]),
             networks=frozenset(n["Name"] for n in engine.api.networks()),
             tags=frozenset(t for i in engine.api.images() for t in i["RepoTags"] or () if t.startswith(TAG_PREFIX)),
-            mounts=frozenset(place for place in _mounts() if not is_of_another_run(place, base)),
-            users=frozenset(
-                f"{uid} of {home}" for uid, home in list_users().items() if not is_of_another_run(str(home), base)
-            ),
+            mounts=frozenset(place for place in _mounts() if is_of_this_run(place, base)),
+            users=frozenset(f"{uid} of {home}" for uid, home in list_users().items() if is_of_this_run(home, base)),
         )
+
+
+def _list_binds(mounts: list[dict[str, str]]) -> list[str]:
+    """The host's paths in a container. Those of volumes are the engine's."""
+    return [mount.get("Source", "") for mount in mounts if mount.get("Type") == "bind"]
 
 
 def _ours(labels: dict[str, str]) -> bool:
@@ -205,6 +207,8 @@ def _base(session: pytest.Session) -> Path:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.option.collectonly:  # no test runs, so none leaves anything: `make compile`
+        return
     if hasattr(session.config, "workerinput"):
         first_starts.folder = _base(session).parent
     else:
@@ -215,6 +219,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.option.collectonly:
+        return
     used = [] if hasattr(session.config, "workerinput") else wait_until_unused(_base(session), STILL_USED_S)
     before = session.config.stash.get(_BEFORE, None)
     if before is not None:

@@ -42,7 +42,7 @@ class ShownResult(NamedTuple):
     notice: str
 
 
-def show_result(tool: Tool, result: BaseModel, budget_bytes: int = BUDGET_BYTES) -> ShownResult:
+def show_result(tool: Tool, result: BaseModel, budget_bytes: int) -> ShownResult:
     """The result of a call, at most `budget_bytes` of JSON. A notice says what was left out and how to get it."""
     document = _show(result)
     find = partial(_longest_named, document, tool.cut_fields)

@@ -20,6 +20,7 @@ from sandbox.errors import SandboxError
 from sandbox.files.names import EntryKind
 from sandbox.files.tree import WorktreeFiles
 from sandbox.policy import untrusted_toml
+from sandbox.policy.nested_tables import get_nested
 from sandbox.policy.paths import RepoPath, parse_repo_path
 
 _FILE_BYTES = 64 * 1024  # per file: parsing is not linear, and a guest wrote them
@@ -112,15 +113,15 @@ def _packages_in_pyproject(files: WorktreeFiles) -> Iterator[str]:
         document = untrusted_toml.loads(_read_text(files, "pyproject.toml"))
     except ValueError:
         return
-    yield from _requirement_names(_get_nested(document, "project", "dependencies"))
-    yield from _requirement_names(_get_nested(document, "project", "optional-dependencies"))
-    yield from _requirement_names(_get_nested(document, "dependency-groups"))
-    yield from _requirement_names(_get_nested(document, "build-system", "requires"))
-    poetry = _get_nested(document, "tool", "poetry")
-    groups = _get_nested(poetry, "group")
+    yield from _requirement_names(get_nested(document, "project", "dependencies"))
+    yield from _requirement_names(get_nested(document, "project", "optional-dependencies"))
+    yield from _requirement_names(get_nested(document, "dependency-groups"))
+    yield from _requirement_names(get_nested(document, "build-system", "requires"))
+    poetry = get_nested(document, "tool", "poetry")
+    groups = get_nested(poetry, "group")
     for table in (poetry, *(groups.values() if isinstance(groups, dict) else ())):
         for key in ("dependencies", "dev-dependencies"):
-            names = _get_nested(table, key)
+            names = get_nested(table, key)
             yield from names if isinstance(names, dict) else ()
 
 
@@ -146,19 +147,13 @@ def _packages_in_node(files: WorktreeFiles) -> Iterator[str]:
     except (ValueError, RecursionError):
         return
     for key in ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies"):
-        names = _get_nested(document, key)
+        names = get_nested(document, key)
         yield from names if isinstance(names, dict) else ()
 
 
 def _modules_in_perl(files: WorktreeFiles) -> Iterator[str]:
     for path in _PERL_MANIFESTS:
         yield from _PERL_MODULE.findall(_read_text(files, path))
-
-
-def _get_nested(document: Any, *keys: str) -> Any:
-    for key in keys:
-        document = document.get(key) if isinstance(document, dict) else None
-    return document
 
 
 def _requirement_names(found: Any) -> Iterator[str]:

@@ -341,7 +341,7 @@ _CAPTURED = re.compile(r"^-+ Captured \w+ \w+ -+$")
 _END_OF_CAPTURED = re.compile(r"^(?:=+ .* =+|_+ .* _+|-+ Captured \w+ \w+ -+)$")
 
 
-def find_symptom(lines: Iterable[str], is_declared: IsDeclared, without: str = "") -> Cause | None:
+def find_symptom(lines: Iterable[str], is_declared: IsDeclared, without: str) -> Cause | None:
     """Return the cause of the first symptom in the output: later ones are usually its consequences.
 
     `without`: why the check had no layer of the packages that the project asks for; '' if it had one or needs none.
@@ -366,7 +366,7 @@ def _name_packages(symptom: Cause, lines: Iterable[str]) -> Cause:
 
 
 def find_missing_command(
-    lines: Iterable[str], exit_code: int | None, is_declared: IsDeclared, without: str = ""
+    lines: Iterable[str], exit_code: int | None, is_declared: IsDeclared, without: str
 ) -> Cause | None:
     """Find a missing command, if the exit status of the shell or of a make step confirms it. `without`: as
     `find_symptom`; packages of the project bring commands, usually one of their own name.

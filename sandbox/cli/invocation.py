@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -54,6 +55,12 @@ class Invocation:
             return text
         home = shlex.quote(str(self.home.absolute()))
         return _COMMAND.sub(lambda found: f"{found[1]}sandbox --home {home} ", text)
+
+    def find_home(self) -> Path:
+        """The home of this command, for one that opens no workbench. Raises: `invalid_input`, as `resolve_home`."""
+        from sandbox.store.home import default_home, resolve_home  # noqa: PLC0415 - lazy: `--help` stays fast
+
+        return resolve_home(self.home) if self.home is not None else default_home(os.environ)
 
     @contextmanager
     def workbench(self, *, on_cluster: bool = True) -> Iterator[Workbench]:

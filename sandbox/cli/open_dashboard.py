@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -20,19 +19,13 @@ def dashboard(invocation: Invocation, no_browser: bool) -> None:
 
     Needs `sandbox serve --http HOST:PORT`. Who opens the link sees this home and answers questions of agents.
     """
-    url = _ask_for_link(_home(invocation))
+    url = _ask_for_link(invocation.find_home())
     invocation.emit({"url": url}, lambda: click.echo(url))
     if not no_browser and not invocation.json:
         import webbrowser  # noqa: PLC0415 - lazy: `--help` stays fast
 
         if not webbrowser.open(url):
             note("there is no browser here: open the link yourself")
-
-
-def _home(invocation: Invocation) -> Path:
-    from sandbox.store.home import default_home, resolve_home  # noqa: PLC0415 - as above
-
-    return resolve_home(invocation.home) if invocation.home is not None else default_home(os.environ)
 
 
 def _ask_for_link(home: Path) -> str:

@@ -78,7 +78,7 @@ def serve(
 
 
 def _show(invocation: Invocation) -> int:
-    found = _find(_home(invocation))
+    found = _find(invocation.find_home())
     if found is None:
         invocation.emit({"daemon": None}, lambda: click.echo("No daemon serves this home."))
         return 1
@@ -92,7 +92,7 @@ def _show(invocation: Invocation) -> int:
 
 
 def _stop(invocation: Invocation) -> int:
-    home = _home(invocation)
+    home = invocation.find_home()
     found = _find(home)
     if found is not None:
         _end(home, found)
@@ -133,7 +133,7 @@ def _print_unit(invocation: Invocation, kind: str, options: list[str]) -> int:
 
     if kind == "socket" and options:
         raise click.UsageError(f"{options[0]} is for the service that the socket starts: --unit user or --unit system.")
-    home = _home(invocation)
+    home = invocation.find_home()
     if kind == "socket":  # systemd would make them as root
         _require_own(home)
         Home(home).prepare()
@@ -170,14 +170,8 @@ def _end(home: Path, found: DaemonRecord) -> None:
             raise SandboxError(ErrorCode.TIMEOUT, f"Process {found.pid} has not ended after {_STOP_S:.0f} s")
 
 
-def _home(invocation: Invocation) -> Path:
-    from sandbox.store.home import default_home, resolve_home  # noqa: PLC0415 - lazy: `--help` stays fast
-
-    return resolve_home(invocation.home) if invocation.home is not None else default_home(os.environ)
-
-
 def _find(home: Path) -> DaemonRecord | None:
-    from sandbox.daemon.place import find_owner  # noqa: PLC0415 - as above
+    from sandbox.daemon.place import find_owner  # noqa: PLC0415 - lazy: `--help` stays fast
 
     return find_owner(home)
 
@@ -193,7 +187,7 @@ def _make_parts(
     from sandbox.daemon.receiver_settings import require_receivers  # noqa: PLC0415 - as above
     from sandbox.store.home import Home  # noqa: PLC0415 - as above
 
-    home = Home(_home(invocation))
+    home = Home(invocation.find_home())
     host, port = tcp.parse_address(address or "127.0.0.1:0")
     tcp.require_loopback(host, token_file)
     token, metrics_token = _read_tokens(home.root, token_file) if address else ("", "")
@@ -238,7 +232,7 @@ def _run(
     from sandbox.store.home import Home  # noqa: PLC0415 - as above
 
     signal.signal(signal.SIGTERM, _end_while_starting)
-    home = Home(_home(invocation))
+    home = Home(invocation.find_home())
     require_unserved(home.root)
     home.prepare()
     locked = begin(home.root, os.environ)

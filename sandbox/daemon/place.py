@@ -111,12 +111,6 @@ def write_record(lock: int, record: DaemonRecord) -> None:
     os.pwrite(lock, content.ljust(_RECORD_BYTES), 0)
 
 
-def find_daemon(home: Path) -> DaemonRecord | None:
-    """The daemon that serves a home now; None also while it starts."""
-    found = find_owner(home)
-    return None if found is None or found.is_starting else found
-
-
 def find_owner(home: Path) -> DaemonRecord | None:
     """The daemon that serves a home now, or starts to."""
     try:

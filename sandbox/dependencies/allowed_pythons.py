@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from sandbox.dependencies import ini_files
 from sandbox.lazy_module import LazyModule
 from sandbox.policy import untrusted_toml
+from sandbox.policy.nested_tables import get_nested
 
 if TYPE_CHECKING:
     from packaging import specifiers
@@ -92,13 +93,6 @@ def _find_in_pipfile(content: bytes) -> str:
 def _find_in_setup_py(content: bytes) -> str:
     found = _IN_SETUP_PY.search(content.decode(errors="replace"))
     return found[2] if found else ""
-
-
-def get_nested(document: object, *keys: str) -> object:
-    """What stands at the end of these keys of tables; None if one of them is missing."""
-    for key in keys:
-        document = document.get(key) if isinstance(document, dict) else None
-    return document
 
 
 _FINDERS: Mapping[str, Callable[[bytes], str]] = {

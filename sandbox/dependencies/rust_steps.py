@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sandbox.dependencies.allowed_pythons import get_nested
 from sandbox.dependencies.cargo_lock import CRATE_NAME, CRATE_VERSION, read_cargo_lock
 from sandbox.dependencies.cargo_lock import FILE as LOCK_FILE
 from sandbox.dependencies.cargo_manifest import FILE, CrateWish, find_workspace, read_cargo_manifests
@@ -22,6 +21,7 @@ from sandbox.dependencies.layer_plan import EcosystemSteps, LayerPlan, Look, Ste
 from sandbox.dependencies.pyproject import FILE as PYPROJECT
 from sandbox.models.dependencies import LockedPackage
 from sandbox.models.layers import LayerPackage
+from sandbox.policy.nested_tables import get_nested
 
 _HEAD = '[package]\nname = "space-sandbox-fetch"\nversion = "0.0.0"\nedition = "2021"\n[lib]\npath = "lib.rs"\n'
 _SOURCE = "registry+https://github.com/rust-lang/crates.io-index"

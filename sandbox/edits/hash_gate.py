@@ -169,7 +169,7 @@ def _deletion_error(path: RepoPath, expected: str | None, who: str, hint: str) -
     )
 
 
-def no_such_file_error(path: str, absence: Absence, hint: str = "") -> SandboxError:
+def no_such_file_error(path: str, absence: Absence, hint: str) -> SandboxError:
     """The error `not_found`, with the facts about the path."""
     near = f"Did you mean: {', '.join(absence.near)}?" if absence.near else ""
     return SandboxError(

@@ -111,7 +111,7 @@ def find_any_digest(engine: DockerApi) -> str:
         return next((str(image["Id"]) for image in engine.api.images()), "")
 
 
-def list_tags(engine: DockerApi, *, label: str | None = None) -> tuple[str, ...]:
+def list_tags(engine: DockerApi, *, label: str | None) -> tuple[str, ...]:
     """List the tags of the local images, sorted; with `label`, only of images that have this label."""
     filters = {"label": label} if label else {}
     with translate_errors("list the images"):

@@ -90,7 +90,7 @@ class WorktreeFiles:
         content, info = self.read_with_stat(path, cap)
         return content, bool(info.st_mode & stat.S_IXUSR)
 
-    def read_with_stat(self, path: RepoPath, cap: int = READ_CAP) -> tuple[bytes, os.stat_result]:
+    def read_with_stat(self, path: RepoPath, cap: int) -> tuple[bytes, os.stat_result]:
         """Content, and the stat of the same inode before it was read."""
         with _translate_errors(path), self._open_regular(path_bytes(path)) as (fd, info):
             return b"".join(_read_chunks(fd, cap, path)), info
@@ -450,7 +450,7 @@ def _create_link(folder: int, name: bytes, target: bytes, owner: tuple[int, int]
         os.chown(name, *owner, dir_fd=folder, follow_symlinks=False)
 
 
-def _stat_regular_or_absent(folder: int, name: bytes, path: str, *, links: bool = False) -> os.stat_result | None:
+def _stat_regular_or_absent(folder: int, name: bytes, path: str, *, links: bool) -> os.stat_result | None:
     """Stat of a regular file, or with `links` of a link; None if the name does not exist."""
     try:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -128,7 +128,7 @@ def list_unpublished_paths(git: Git, head: str, published: Published = PUBLISHED
     return _list_paths(git, git.run("rev-list", head, "--not", *published))
 
 
-def list_unpublished(git: Git, head: str, published: Published = PUBLISHED) -> tuple[str, ...]:
+def list_unpublished(git: Git, head: str, published: Published) -> tuple[str, ...]:
     """The ids of all commits on `head` that are not `published`, newest first."""
     return tuple(git.run("rev-list", "--topo-order", head, "--not", *published).decode().split())
 

@@ -67,7 +67,7 @@ def _start_hash(kind: bytes, size: int, oid_length: int) -> hashlib._Hash:
     return algorithm
 
 
-def hash_chunks(chunks: Iterable[bytes], size: int, oid_length: int = 40) -> str | None:
+def hash_chunks(chunks: Iterable[bytes], size: int, oid_length: int) -> str | None:
     """The object id of a blob that is read in chunks. None if it does not have `size` bytes: it changed meanwhile."""
     algorithm = _start_hash(b"blob", size, oid_length)
     left = size

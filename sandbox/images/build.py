@@ -198,7 +198,7 @@ def _read_wheelhouse(path: Path) -> bytes:
 
 
 def _build_if_outdated(
-    site: ImageBuildContext, order: _BuildOrder, parent: Image, progress: Progress, *, no_cache: bool = False
+    site: ImageBuildContext, order: _BuildOrder, parent: Image, progress: Progress, *, no_cache: bool
 ) -> Image:
     """Return the current image of an order if its parent is unchanged, else build a new one."""
     current = order.current

@@ -212,7 +212,7 @@ class _BuildReport:
             self.without_apt |= kind == "no-apt"
 
 
-def missing_packages_error(missing: Sequence[str], known: Iterable[str], release: str = SUITE) -> SandboxError:
+def missing_packages_error(missing: Sequence[str], known: Iterable[str], release: str) -> SandboxError:
     """Build the error for packages that a Debian release does not have. `known`: names of packages that it has."""
     names = sorted(set(known))
     near = {name: difflib.get_close_matches(name, names, n=_NEAR_MATCHES, cutoff=0.6) for name in missing}

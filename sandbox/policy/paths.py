@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NewType
 
@@ -185,3 +185,10 @@ def link_error(path: str, target: bytes) -> SandboxError:
     shown = show_path(target)[:_MAX_SUGGESTED]
     name = f"'{shown}'" if shown.isprintable() else ascii(shown)  # a guest may have chosen it
     return refused_path_error(path, "link", f"it is a symbolic link to {name}, which is not followed")
+
+
+def list_parents(path: RepoPath) -> Iterator[RepoPath]:
+    """The directories above a path, the outermost first, without the root."""
+    names = path.split("/")
+    for depth in range(1, len(names)):
+        yield RepoPath("/".join(names[:depth]))

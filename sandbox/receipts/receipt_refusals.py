@@ -22,7 +22,7 @@ _BRIEFS = {
 }
 
 
-def refusal_error(reason: ReceiptRefusal, details: str = "") -> SandboxError:
+def refusal_error(reason: ReceiptRefusal, details: str) -> SandboxError:
     """The error `receipt_refused` with its reason."""
     return SandboxError(
         ErrorCode.RECEIPT_REFUSED,

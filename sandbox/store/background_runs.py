@@ -24,6 +24,7 @@ from sandbox.store.home import Home, newest_files, read_record, write_json
 
 PRUNE_SLACK = 50
 """How many records more than are kept trigger pruning when a run is started: sorting takes a millisecond."""
+_MOST_NAMED = 5  # in the error about an unknown run
 
 _log = logging.getLogger(__name__)
 
@@ -88,9 +89,9 @@ def read_background_run(home: Home, run_id: str) -> BackgroundRunRecord | None:
     return None
 
 
-def list_background_runs(home: Home, limit: int) -> Iterator[BackgroundRunRecord]:
-    """Records, last written first. Damaged ones are skipped, with a warning."""
-    for path in newest_files(home.background_runs)[:limit]:
+def _list_newest(home: Home) -> Iterator[BackgroundRunRecord]:
+    """The last few records, last written first. Damaged ones are skipped, with a warning."""
+    for path in newest_files(home.background_runs)[:_MOST_NAMED]:
         try:
             record = read_record(path, BackgroundRunRecord)
         except SandboxError:
@@ -110,10 +111,7 @@ def prune_background_runs(home: Home, most: int) -> None:
 
 
 def _not_found_error(home: Home, run_id: str) -> SandboxError:
-    newest = [
-        f"{r.run_id}  {r.owner_id} {' '.join(r.check_ids) or r.operation} {r.state}"
-        for r in list_background_runs(home, 5)
-    ]
+    newest = [f"{r.run_id}  {r.owner_id} {' '.join(r.check_ids) or r.operation} {r.state}" for r in _list_newest(home)]
     return SandboxError(
         ErrorCode.NOT_FOUND,
         f"There is no background run '{run_id[:100]}'",

@@ -43,7 +43,7 @@ class AddedTree:
 AddedTrees = tuple[AddedTree, ...]
 
 
-def name_checkout(tree: str, added: AddedTrees, large: LargeFiles = NO_LARGE_FILES) -> str:
+def name_checkout(tree: str, added: AddedTrees, large: LargeFiles) -> str:
     """The name of a pristine checkout: it says exactly what the checkout holds."""
     text = b"".join(one.folder + b"\0" + one.tree.encode() + b"\0" for one in added)
     if any(identities := [large.identity, *(one.large.identity for one in added)]):

@@ -7,14 +7,21 @@ special files, hard links of files from outside) is not listed.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
 from dataclasses import replace
 
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.names import EntryKind, WalkEntry, WalkLimits
 from sandbox.files.tree import NO_SUCH_FILE, WorktreeFiles
 from sandbox.models import EntryType, WorkspaceEntry
-from sandbox.policy.paths import LISTED_PATH_HINT, RepoPath, parse_repo_path, path_bytes, refused_path_error, show_path
+from sandbox.policy.paths import (
+    LISTED_PATH_HINT,
+    RepoPath,
+    list_parents,
+    parse_repo_path,
+    path_bytes,
+    refused_path_error,
+    show_path,
+)
 from sandbox.workspaces.content_limits import READ_BYTES
 
 _TYPES = {
@@ -43,7 +50,7 @@ def require_place_for_file(files: WorktreeFiles, path: RepoPath) -> EntryKind | 
     """The kind of what a write would replace. Raises: `invalid_input` for a directory, or a file on the way;
     `unsafe_path` for a link.
     """
-    for above in _list_parents(path):
+    for above in list_parents(path):
         kind = files.kind(above)
         if kind is None:
             return None
@@ -56,12 +63,6 @@ def require_place_for_file(files: WorktreeFiles, path: RepoPath) -> EntryKind | 
     if kind not in {None, EntryKind.FILE}:
         raise refused_path_error(path, "regular", "not a regular file")
     return kind
-
-
-def _list_parents(path: RepoPath) -> Iterator[RepoPath]:
-    names = path.split("/")
-    for depth in range(1, len(names)):
-        yield RepoPath("/".join(names[:depth]))
 
 
 def require_removable(files: WorktreeFiles, path: RepoPath, *, recursive: bool) -> EntryKind:

@@ -8,7 +8,7 @@ directory is followed, and none is removed, unless the trees say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox.errors import ErrorCode, SandboxError
@@ -18,7 +18,7 @@ from sandbox.git.blobs import read_blobs, stream_blobs
 from sandbox.git.diff import diff_trees
 from sandbox.git.entries import EXECUTABLE, REGULAR, SYMLINK
 from sandbox.git.process import Git
-from sandbox.policy.paths import RepoPath, path_bytes, refused_path_error
+from sandbox.policy.paths import RepoPath, list_parents, path_bytes, refused_path_error
 from sandbox.workspaces.changes import stays_inside
 from sandbox.workspaces.restore import (
     TARGET_BYTES,
@@ -100,7 +100,7 @@ def _read_state(files: WorktreeFiles, step: RestoreStep, removed: set[RepoPath])
     way. A file on the way counts as none if it is removed.
     """
     try:
-        for parent in _list_parents(step.path):
+        for parent in list_parents(step.path):
             if files.kind(parent) not in {None, EntryKind.DIRECTORY} and parent not in removed:
                 return None
         return read_current(files, step.path, step)
@@ -108,12 +108,6 @@ def _read_state(files: WorktreeFiles, step: RestoreStep, removed: set[RepoPath])
         if error.code is ErrorCode.UNSAFE_PATH:
             return None
         raise
-
-
-def _list_parents(path: RepoPath) -> Iterator[RepoPath]:
-    names = path.split("/")
-    for depth in range(1, len(names)):
-        yield RepoPath("/".join(names[:depth]))
 
 
 def _match(step: RestoreStep, state: PathState | None, *, with_modes: bool) -> PathState | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from devtools.egresspeers import Certificates, tunnel
+from devtools.one_server_network import network_to
 from sandbox.attack.harness.egress_peers import (
     NAME,
     PUBLIC_ADDRESS,
@@ -24,7 +25,6 @@ from sandbox.attack.harness.egress_peers import (
     careless,
     connect_request,
     connected,
-    network_to,
     read_head,
     read_rest,
     send_request,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import docker
 import docker.errors
@@ -37,6 +39,16 @@ def remove_tags(engine: ContainerEngine, name: str) -> None:
         for tag in image["RepoTags"]:
             with contextlib.suppress(docker.errors.ImageNotFound):
                 api.remove_image(tag, force=True)
+
+
+def make_remote(folder: Path, name: str, text: str) -> str:
+    """A new repository with one commit of one file; its path, as a remote."""
+    folder.mkdir()
+    (folder / name).write_text(text)
+    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *argv], cwd=folder, check=True, timeout=60)
+    return str(folder)
 
 
 @pytest.fixture(scope="session")

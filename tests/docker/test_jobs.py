@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from sandbox import Workbench
 from sandbox.models import Verdict
+from tests.docker.conftest import make_remote
 
 MAKEFILE = """build: a b
 a b:
@@ -21,13 +21,7 @@ test: build
 
 @pytest.fixture
 def remote(tmp_path: Path) -> str:
-    folder = tmp_path / "remote"
-    folder.mkdir()
-    (folder / "Makefile").write_text(MAKEFILE)
-    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
-        subprocess.run(["git", *argv], cwd=folder, check=True, timeout=60)
-    return str(folder)
+    return make_remote(tmp_path / "remote", "Makefile", MAKEFILE)
 
 
 @pytest.mark.usefixtures("build_image")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -21,6 +20,7 @@ from sandbox.engine.container import list_containers
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import LeftoverAction, Verdict
 from sandbox.store.quarantine import QuarantineNotes
+from tests.docker.conftest import make_remote
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quarantine"), pytest.mark.usefixtures("engine")]
 
@@ -81,13 +81,7 @@ def home(tmp_path: Path, hanging: Hanging) -> Path:
 
 @pytest.fixture
 def remote(tmp_path: Path) -> str:
-    folder = tmp_path / "remote"
-    folder.mkdir()
-    (folder / "README").write_text("text\n")
-    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
-        subprocess.run(["git", *argv], cwd=folder, check=True, timeout=60)
-    return str(folder)
+    return make_remote(tmp_path / "remote", "README", "text\n")
 
 
 def controller(hanging: Hanging, home: Path, timeout_s: float) -> Workbench:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from sandbox.engine.runtimes import list_runtimes, require_runtime
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CheckRun, Verdict
 from sandbox.policy.container import UserIds
+from tests.docker.conftest import make_remote
 
 GVISOR_VERSION = "Linux version 4.4.0"
 """What gVisor's kernel calls itself in /proc/version; no kernel that Docker 20.10 supports is that old here."""
@@ -35,13 +35,7 @@ def runsc(engine: DockerEngine) -> str:
 
 @pytest.fixture
 def remote(tmp_path: Path) -> str:
-    folder = tmp_path / "remote"
-    folder.mkdir()
-    (folder / "Makefile").write_text(MAKEFILE)
-    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
-        subprocess.run(["git", *argv], cwd=folder, check=True, timeout=60)
-    return str(folder)
+    return make_remote(tmp_path / "remote", "Makefile", MAKEFILE)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from sandbox.engine.container import list_containers
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.files.mount_points import unmount_below
 from sandbox.models import ProbeLevel, Verdict
+from tests.docker.conftest import make_remote
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("user-maps"), pytest.mark.usefixtures("engine")]
 
@@ -84,13 +85,7 @@ def start(mapping: PrivateEngine, homes: Path) -> Iterator[Callable[[str], Workb
 
 @pytest.fixture
 def remote(tmp_path: Path) -> str:
-    folder = tmp_path / "remote"
-    folder.mkdir()
-    (folder / "README").write_text("text\n")
-    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-    for argv in (["init", "-q", "-b", "main"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
-        subprocess.run(["git", *argv], cwd=folder, check=True, timeout=60)
-    return str(folder)
+    return make_remote(tmp_path / "remote", "README", "text\n")
 
 
 def test_guests_with_mapped_ids_own_their_files_in_a_user_namespace(

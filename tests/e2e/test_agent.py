@@ -529,15 +529,6 @@ def test_n06_other_machines_need_a_token_file_of_their_own(home: Path) -> None:
     assert (ended.code, ended.error["code"]) == (3, "policy_violation")
 
 
-@pytest.mark.parametrize("client", ["claude", "cursor", "vscode", "codex"])
-def test_the_snippet_for_a_client_starts_this_sandbox(home: Path, client: str) -> None:
-    snippet = Command(home).ok("mcp", "config", client)["snippet"]
-    assert str(home) in snippet
-    if client != "codex":
-        (servers,) = json.loads(snippet).values()
-        assert servers["space-sandbox"]["args"][-1] == "mcp"
-
-
 def test_every_transport_says_that_its_tools_change(server: AgentServer) -> None:
     async def session(client: Client) -> None:
         tools = client.server_capabilities.tools

@@ -18,7 +18,7 @@ import pytest
 from devtools.command import SANDBOX, Command
 from devtools.daemon import RunningDaemon, ask, serving
 from devtools.loaded_modules import find_loaded
-from sandbox.daemon.place import find_daemon
+from devtools.ready_daemon import find_daemon
 
 pytestmark = pytest.mark.xdist_group("serve")  # one daemon for most of them
 

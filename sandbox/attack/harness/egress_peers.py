@@ -104,11 +104,6 @@ class FakeNetwork:
         return Outside(self.resolve, self.dial)
 
 
-def network_to(server: LoopbackServer, name: str = NAME) -> FakeNetwork:
-    """A network in which `name` has one public address, which leads to `server`."""
-    return FakeNetwork({name: [[PUBLIC_ADDRESS]]}, {PUBLIC_ADDRESS: server.port})
-
-
 def allow(host: str = NAME, port: int = 443, *, plain: bool = False, internal: bool = False) -> AllowList:
     """A list with one host."""
     return AllowList([AllowedHost(Destination(host, port), "http" if plain else "https", internal)])

@@ -148,7 +148,7 @@ class Scene:
         self.require_git(*options, cwd=remote, git_dir=remote, stdin=b"".join([*stream, b"done\n"]))
         return (remote / ref).read_text().strip()
 
-    def evil_git_dir(self, target: Path, config: str = "") -> Path:
+    def evil_git_dir(self, target: Path, config: str) -> Path:
         """Create a real `.git` directory of the same content, with `config` appended, as a guest would fake it."""
         away = self.root / f"evil-{len(list(self.root.iterdir()))}"
         self.require_git("clone", "-q", "--no-hardlinks", str(self.remote), str(away), cwd=self.root)

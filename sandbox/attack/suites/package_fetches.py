@@ -194,7 +194,7 @@ def _arrive_carelessly(attempts: Attempts) -> Callable[[Scene], str]:
     return control
 
 
-def _never_arrive(attempts: Attempts, *, looked_up: bool = True) -> Callable[[Scene], str]:
+def _never_arrive(attempts: Attempts, *, looked_up: bool) -> Callable[[Scene], str]:
     def attack(scene: Scene) -> str:
         _require_open(scene)
         reasons: list[str] = []

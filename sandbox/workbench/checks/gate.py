@@ -342,7 +342,7 @@ class TreeVerdicts:
         return None if self.unknown else bool(self.runs) and not self.missing
 
 
-def has_checks_of(base: Profile, goal: Profile, *, with_launch: bool = False) -> bool:
+def has_checks_of(base: Profile, goal: Profile, *, with_launch: bool) -> bool:
     """Whether a task with the checks of its base is asked for each check of its goal, as that one has it. It may have
     more. `with_launch`: also for the launch of its application. Pure.
     """

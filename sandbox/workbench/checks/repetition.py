@@ -309,7 +309,7 @@ def run_rounds(
     return found, all_runs
 
 
-def shuffle_checks(checks: Sequence[Check], seed: int | None, number: int = 0) -> tuple[Check, ...]:
+def shuffle_checks(checks: Sequence[Check], seed: int | None, number: int) -> tuple[Check, ...]:
     """The checks with their tests in another order in each round. Raises: `invalid_input` if none of them can."""
     if seed is None:
         return tuple(checks)

@@ -125,7 +125,7 @@ def list_after(home: Home, event_id: str, limit: int) -> tuple[HomeEvent, ...]:
     return newest.list()
 
 
-def follow_home(home: Home, poll_s: float = POLL_S) -> Iterator[HomeEvent | None]:
+def follow_home(home: Home, poll_s: float) -> Iterator[HomeEvent | None]:
     """Yield what happens from now on, and None after each look, so that the caller can end."""
     places = measure_journals(home)
     while True:

@@ -233,7 +233,7 @@ def _digest_bytes(value: object) -> str:
     return f"sha256:{hashlib.sha256(value).hexdigest()}"
 
 
-def read_task_journal(home: Home, task_id: str, limit: int | None = None) -> tuple[JournalEntry, ...]:
+def read_task_journal(home: Home, task_id: str, limit: int | None) -> tuple[JournalEntry, ...]:
     """The task's journal or its newest `limit` entries, oldest first; also of a closed task. Raises: `not_found`."""
     name = find_task(home, task_id, allow_closed=True).id
     return journal.read_entries(home, name) if limit is None else journal.read_last_entries(home, name, limit)

@@ -135,7 +135,7 @@ class RemoteConnector:
             return [remote]
         entries, host = self.credentials.entries, remote.hostname
         key = credentials.find_credential(entries, host, 22, "ssh") is not None
-        secret = credentials.find_secret(entries, host, 443) is not None
+        secret = credentials.find_secret(entries, host) is not None
         agent = bool(self.environ.get("SSH_AUTH_SOCK"))
         return protocol_choice.order_routes(remote, other, key=key, agent=agent, secret=secret)
 

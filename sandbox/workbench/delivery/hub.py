@@ -142,7 +142,7 @@ def has_latest_state(services: Services, hub_url: str, task_id: str) -> bool:
     return max(there, default=0) == find_sent_epoch(services.home, task_id)
 
 
-def end_state(services: Services, hub_url: str, task_id: str, epoch: int, done: DoneOperation | None = None) -> None:
+def end_state(services: Services, hub_url: str, task_id: str, epoch: int, done: DoneOperation | None) -> None:
     """Delete the task's ref of this epoch from the hub: the task has ended. `done`: the operation that closed it, for
     the host that is asked for it again. Raises: as `send_state`.
     """

@@ -99,7 +99,7 @@ def push_with_page(
 _VERIFIED = "verified"
 
 
-def find_send_state(tree_gate: TreeGate, *, opens: bool = False) -> str:
+def find_send_state(tree_gate: TreeGate, *, opens: bool) -> str:
     """What a person approves about a push or pull request: the commit, where it goes, what its files are compared with,
     which commits are sent with its base, whether it is verified, and a digest of the task's prompt, which a pull
     request publishes. `opens`: it is about a pull request; then also a digest of the comparison with the base, which it

@@ -24,7 +24,7 @@ NO_ANSWER = "no_answer"
 """The `reason` of `gate_closed` when the forge could not be asked."""
 
 
-def require_fitting_requests(tree_gate: TreeGate, remote: Remote, forge: Forge | None = None) -> None:
+def require_fitting_requests(tree_gate: TreeGate, remote: Remote, forge: Forge | None) -> None:
     """Require of all open pull requests of the branch, no matter who opened them: the gate for ready ones, and that
     they go into the branch that the task is based on: the gate asks for its checks.
 

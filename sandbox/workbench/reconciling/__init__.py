@@ -158,12 +158,10 @@ def collect(services: Services, *, dry_run: bool = False, more: Sequence[Finder]
 
 def keep_to_limits(services: Services, *, dry_run: bool = False) -> Reconciliation:
     """As `collect`, but only what `storage.*` asks for. Without a limit it does not look."""
-    with services.home.locked(_LOCK, WAIT_S):
-        reconciler = _run_finders(Reconciler(services, dry_run), [find_over_budget])
-    return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
+    return _collect_only(services, find_over_budget, dry_run=dry_run)
 
 
-def forecast_storage(services: Services, engine_fault: str = "") -> tuple[Leftover, ...]:
+def forecast_storage(services: Services, engine_fault: str) -> tuple[Leftover, ...]:
     """What `collect` would do now to finished work and to what can be made again. It does not change them.
 
     `engine_fault`: why the engine cannot be asked about images.
@@ -174,8 +172,12 @@ def forecast_storage(services: Services, engine_fault: str = "") -> tuple[Leftov
 
 def collect_layers(services: Services, *, dry_run: bool = False) -> Reconciliation:
     """As `collect`, for layers of dependencies only."""
+    return _collect_only(services, find_unused_layers, dry_run=dry_run)
+
+
+def _collect_only(services: Services, finder: Finder, *, dry_run: bool) -> Reconciliation:
     with services.home.locked(_LOCK, WAIT_S):
-        reconciler = _run_finders(Reconciler(services, dry_run), [find_unused_layers])
+        reconciler = _run_finders(Reconciler(services, dry_run), [finder])
     return Reconciliation(dry_run=dry_run, leftovers=tuple(reconciler.done))
 
 

@@ -59,9 +59,7 @@ def load_task_base(home: Home, policies: Policies, task: Task, git: Git, without
     return _with_rules(facts, artifacts, without, recorded)
 
 
-def rules_of_facts(
-    home: Home, policies: Policies, task: Task, facts: BaseFacts, without: Sequence[str] = ()
-) -> BaseTree:
+def rules_of_facts(home: Home, policies: Policies, task: Task, facts: BaseFacts, without: Sequence[str]) -> BaseTree:
     """As `load_task_base`, from facts that were read before, in a controller that has read its profiles."""
     chosen = _complete(home, policies, task, facts)
     return _with_rules(facts, repository_settings.choose_artifacts(policies, facts, chosen), without, chosen)

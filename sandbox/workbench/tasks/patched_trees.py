@@ -29,9 +29,7 @@ class PatchOfTree:
     commit: str
 
 
-def patch_tree(
-    services: Services, wanted: PatchOfTree, text: bytes, expected: Mapping[str, str | None] | None = None
-) -> str:
+def patch_tree(services: Services, wanted: PatchOfTree, text: bytes, expected: Mapping[str, str | None] | None) -> str:
     """The id of the stored tree with a patch applied, completely or not at all. `expected`: hashes of its files, those
     that it does not touch left out; None: as they are in the commit.
 

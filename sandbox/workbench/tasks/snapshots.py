@@ -360,7 +360,7 @@ def find_task_of_snapshot(services: Services, repo_id: str, snapshot_id: str) ->
     return find_task(services.home, owners[snapshot_id], allow_closed=True)
 
 
-def find_base_of_snapshot(services: Services, repo_id: str, snapshot_id: str, task_id: str | None = None) -> str:
+def find_base_of_snapshot(services: Services, repo_id: str, snapshot_id: str, task_id: str | None) -> str:
     """The commit that a task which continues from a snapshot is based on. `task_id`: the snapshot is of this
     task; None: of any of the repository. Raises: `not_found`.
     """

@@ -16,7 +16,8 @@ from pathlib import Path
 from sandbox.daemon import main_process
 from sandbox.daemon.command_requests import Program
 from sandbox.daemon.main_process import Daemon, Parts
-from sandbox.daemon.place import begin, find_daemon
+from sandbox.daemon.place import begin
+from devtools.ready_daemon import find_daemon
 
 HOME, fault = Path(sys.argv[1]), sys.argv[2]
 broken = HOME / "python"

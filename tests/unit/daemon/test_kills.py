@@ -17,7 +17,8 @@ import os, signal, socket, sys, time
 from pathlib import Path
 from sandbox.daemon.command_requests import Program
 from sandbox.daemon.main_process import Daemon, Parts
-from sandbox.daemon.place import begin, find_daemon
+from sandbox.daemon.place import begin
+from devtools.ready_daemon import find_daemon
 
 HOME = Path(sys.argv[1])
 STEPS = {

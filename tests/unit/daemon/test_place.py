@@ -12,8 +12,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from devtools.ready_daemon import find_daemon
 from sandbox.daemon import place
-from sandbox.daemon.place import DaemonRecord, begin, find_daemon, find_owner, require_unserved, take_lock, write_record
+from sandbox.daemon.place import DaemonRecord, begin, find_owner, require_unserved, take_lock, write_record
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 

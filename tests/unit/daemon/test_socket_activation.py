@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from devtools.ready_daemon import find_daemon
 from devtools.waiting import wait_until
 from sandbox.command_client import SOCKET
-from sandbox.daemon.place import API_SOCKET, find_daemon
+from sandbox.daemon.place import API_SOCKET
 
 ROOT = Path(__file__).parents[3]
 NAMES = (SOCKET, API_SOCKET)

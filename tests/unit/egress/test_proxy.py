@@ -18,6 +18,7 @@ import pytest
 
 from devtools.egresspeers import Certificates, tunnel
 from devtools.host_speed import slowness
+from devtools.one_server_network import network_to
 from sandbox.attack.harness.egress_peers import (
     NAME,
     PUBLIC_ADDRESS,
@@ -26,7 +27,6 @@ from sandbox.attack.harness.egress_peers import (
     allow,
     connect_request,
     connected,
-    network_to,
     read_head,
     read_rest,
     send_request,

@@ -10,7 +10,8 @@ import pytest
 
 from devtools.egresspeers import Certificates
 from devtools.host_speed import slowness
-from sandbox.attack.harness.egress_peers import NAME, FakeNetwork, network_to, serving
+from devtools.one_server_network import network_to
+from sandbox.attack.harness.egress_peers import NAME, FakeNetwork, serving
 from sandbox.egress.destinations import AllowedHost, Destination
 from sandbox.egress.proxy import Outside, Streams
 from sandbox.egress.reachability import ask_registries

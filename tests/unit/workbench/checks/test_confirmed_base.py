@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -19,18 +18,8 @@ from sandbox.store.records import save_run
 from sandbox.store.result_files import save_test_results
 from sandbox.workbench import VerifyOptions
 from sandbox.workbench.checks import repetition
-from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.workbench.checks.scripted_rooms import BAD, GOOD, ScriptedRooms, Tests, commit_change, select_a
-from tests.unit.workbench.checks.test_verify import PROFILE
-
-
-@pytest.fixture
-def desk(upstream: Upstream, tmp_path: Path) -> Desk:
-    (tmp_path / "home" / "profiles").mkdir(parents=True)
-    (tmp_path / "home" / "profiles" / "own.toml").write_text(PROFILE)
-    return Desk(upstream, tmp_path / "home")
-
 
 Script = Sequence[Tests | Verdict]
 

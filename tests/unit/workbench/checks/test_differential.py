@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +14,8 @@ from sandbox.store.records import save_run
 from sandbox.workbench import VerifyOptions
 from sandbox.workbench.checks import differential, verify
 from sandbox.workbench.checks.gate import TreeVerdicts
-from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.receipt_samples import made_run
-from tests.unit.workbench.checks.test_verify import PROFILE
 
 
 class CoveredRooms:
@@ -38,13 +35,6 @@ class CoveredRooms:
             coverage = Coverage(path="lcov.info", lines_covered=lines, lines_total=8)
             save_list(home, owner, ArtifactList(run_id=run.run_id, artifacts=(), coverage=coverage))
         return (run,)
-
-
-@pytest.fixture
-def desk(upstream: Upstream, tmp_path: Path) -> Desk:
-    (tmp_path / "home" / "profiles").mkdir(parents=True)
-    (tmp_path / "home" / "profiles" / "own.toml").write_text(PROFILE)
-    return Desk(upstream, tmp_path / "home")
 
 
 def compare(desk: Desk, monkeypatch: pytest.MonkeyPatch, *covered: int | None) -> Verification:

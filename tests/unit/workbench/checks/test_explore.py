@@ -17,10 +17,9 @@ from sandbox.workbench import ExploreOptions, Watch
 from sandbox.workbench.checks import explore
 from sandbox.workbench.checks.ranking import CheckOutcome, count_results
 from sandbox.workbench.tasks import snapshots
-from tests.unit.conftest import Upstream, refused
+from tests.unit.conftest import refused
 from tests.unit.desk import Desk
 from tests.unit.receipt_samples import made_run
-from tests.unit.workbench.checks.test_verify import PROFILE
 
 RUN = "run-" + "0" * 31 + "1"
 PATCH = b"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n"
@@ -84,13 +83,6 @@ def explored(
 
     monkeypatch.setattr(explore, "run_in_rooms", run_in_rooms)
     return desk.workbench.explore(desk.task.id, {"way": PATCH, **(others or {})}, options=ExploreOptions(restore=False))
-
-
-@pytest.fixture
-def desk(upstream: Upstream, tmp_path: Path) -> Desk:
-    (tmp_path / "home" / "profiles").mkdir(parents=True)
-    (tmp_path / "home" / "profiles" / "own.toml").write_text(PROFILE)
-    return Desk(upstream, tmp_path / "home")
 
 
 LOST: dict[str, Any] = {"results_lost": True}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,22 +13,13 @@ from sandbox.models import Check, TestChangeKind, TestOutcome, TestResult, Verdi
 from sandbox.models.checks import CheckParameter
 from sandbox.workbench.checks import repetition
 from sandbox.workbench.checks.repetition import CheckPair, RepeatedTree
-from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.receipt_samples import made_run
 from tests.unit.workbench.checks.scripted_rooms import BAD, GOOD, Tests, select_a
 from tests.unit.workbench.checks.test_confirmed_base import Story, kind
-from tests.unit.workbench.checks.test_verify import PROFILE
 
 PASSED, FAILED = TestOutcome.PASSED, TestOutcome.FAILED
 ALONE: Tests = {"a": PASSED}
-
-
-@pytest.fixture
-def desk(upstream: Upstream, tmp_path: Path) -> Desk:
-    (tmp_path / "home" / "profiles").mkdir(parents=True)
-    (tmp_path / "home" / "profiles" / "own.toml").write_text(PROFILE)
-    return Desk(upstream, tmp_path / "home")
 
 
 @pytest.mark.parametrize(

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from sandbox.models import Check
 from sandbox.store.home import Home
 from sandbox.workbench import ExploreOptions, VerifyOptions
-from tests.unit.conftest import Upstream
 from tests.unit.desk import Desk
 from tests.unit.workbench.checks.scripted_rooms import GOOD, ScriptedRooms, Tests, commit_change
-from tests.unit.workbench.checks.test_verify import PROFILE
-
-
-@pytest.fixture
-def desk(upstream: Upstream, tmp_path: Path) -> Desk:
-    (tmp_path / "home" / "profiles").mkdir(parents=True)
-    (tmp_path / "home" / "profiles" / "own.toml").write_text(PROFILE)
-    return Desk(upstream, tmp_path / "home")
 
 
 def all_pass(_tree: str, _check: Check, _number: int) -> Tests:
