@@ -24,6 +24,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOptions, choose_options
 from sandbox.workbench.controller.arguments import check_argument_types
 from sandbox.workbench.controller.complete_ids import complete_ids
+from sandbox.workbench.controller.operations_in_progress import count_operations
 from sandbox.workbench.controller.services import Services, Surface, build_services
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
 __all__ = ["ExploreOptions", "VerifyOptions", "Watch", "Workbench"]
 
 
+@count_operations
 @complete_ids
 @check_argument_types
 class Workbench:
@@ -160,6 +162,8 @@ class Workbench:
         with Workbench() as workbench:
             summary = workbench.run("https://github.com/owner/name")
             print(summary.verified)
+
+    The end of the `with` block is `close`.
     """
 
     def __init__(
@@ -196,6 +200,14 @@ class Workbench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop background runs, and release what this controller uses.
+
+        Operations of other threads go on, and it does not wait for them: the last one releases what they use. Raises:
+        no specific code.
+        """
         self._services.close()
 
     def acting(self, client: Caller | None = None, allowed: Permission | None = None) -> Workbench:
