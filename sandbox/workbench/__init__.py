@@ -1196,7 +1196,7 @@ class Workbench:
         return use.guest_list.list_guests(self._services, before)
 
     def watch_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent]:
-        """What happens in a task from now on, in any process: operations, checks with their output, verdicts. Ends when
+        """What happens in a task from this call on, in any process: operations, checks with their output, verdicts. Ends when
         the task is closed; stop iterating to end it earlier. `poll_s`: time between two looks.
 
         Raises: `not_found`; `conflict` for a closed task.
@@ -1232,7 +1232,7 @@ class Workbench:
         return use.home_events.list_after(self._services.home, event_id, limit)
 
     def follow_events(self, poll_s: float = 0.5) -> Iterator[HomeEvent | None]:
-        """What happens in this home from now on, in any process. None is yielded after each look, every `poll_s`.
+        """What happens in this home from this call on, in any process. None is yielded after each look, every `poll_s`.
 
         Raises: no specific code.
         """
