@@ -1196,8 +1196,8 @@ class Workbench:
         return use.guest_list.list_guests(self._services, before)
 
     def watch_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent]:
-        """What happens in a task from this call on, in any process: operations, checks with their output, verdicts. Ends when
-        the task is closed; stop iterating to end it earlier. `poll_s`: time between two looks.
+        """What happens in a task from this call on, in any process: operations, checks with their output, verdicts.
+        Ends when the task is closed; stop iterating to end it earlier. `poll_s`: time between two looks.
 
         Raises: `not_found`; `conflict` for a closed task.
         """
