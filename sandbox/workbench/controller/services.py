@@ -241,7 +241,7 @@ def build_services(
 ) -> Services:
     """Prepare the home and read the settings. Raises: `invalid_input`, `policy_violation` on a kernel too old."""
     require_openat2()
-    place = Home(resolve_home(home or default_home(environ)))
+    place = Home(resolve_home(default_home(environ) if home is None else home))
     place.prepare()
     services = Services(place, flags or {}, environ, allow_file, surface or Surface())
     if services.has_settings:
