@@ -501,7 +501,8 @@ class Workbench:
     def find_done_operation(self, task_id: str, epoch: int) -> DoneOperation | None:
         """The operation that made the state which this home took a task over from; None if the state records none.
 
-        Raises: `conflict` (`reason`: `epoch_ended`) if this home has the task for another epoch.
+        Raises: `conflict` (`reason`: `epoch_ended`) if this home has the task for another epoch; `invalid_input` for
+        the id.
         """
         return use.hub.find_done(self._services.home, task_id, epoch)
 

@@ -88,9 +88,25 @@ def _matches(value: Any, annotation: str) -> bool:
 
 
 def _matches_container(value: Any, annotation: str) -> bool:
-    if annotation.startswith("Mapping["):
-        return isinstance(value, Mapping)
-    return not annotation.startswith("Callable[") or callable(value)
+    kind, _, inner = annotation.removesuffix(" | None").removesuffix("]").partition("[")
+    if kind == "Mapping":
+        return isinstance(value, Mapping) and _match_items(value, inner)
+    if kind == "Sequence":
+        return _is_several(value) and all(_is_a(each, inner) for each in value)
+    return kind != "Callable" or callable(value)
+
+
+def _match_items(value: Mapping[Any, Any], annotation: str) -> bool:
+    """Of the values only those of plain types are checked."""
+    key, _, of_values = annotation.partition(", ")
+    if not all(_is_a(each, key) for each in value):
+        return False
+    is_plain = all(kind in _SIMPLE for kind in of_values.split(" | "))
+    return not is_plain or all(_matches(each, of_values) for each in value.values())
+
+
+def _is_several(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
 
 
 def _find_empty(name: str, value: Any, annotation: str) -> str:
@@ -127,8 +143,7 @@ def _is_a(value: Any, kind: str) -> bool:
     if kind in _SIMPLE:
         return isinstance(value, _SIMPLE[kind])
     if kind == "Sequence[str]":
-        several = isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
-        return several and all(isinstance(each, str) for each in value)
+        return _is_several(value) and all(isinstance(each, str) for each in value)
     return any(base.__name__ == kind for base in type(value).__mro__)
 
 
