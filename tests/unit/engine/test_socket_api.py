@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -15,8 +14,9 @@ pytestmark = pytest.mark.usefixtures("engine_client_allowed")
 
 def test_a_forked_child_has_a_client_of_its_own_and_closes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes on one kept connection read answers to each other's requests."""
-    made: list[Any] = []
-    monkeypatch.setattr(SocketApi, "_make_client", lambda _: made.append(MagicMock()) or made[-1])
+    made = [MagicMock(), MagicMock()]
+    clients = iter(made)
+    monkeypatch.setattr(SocketApi, "_make_client", lambda _: next(clients))
     api = SocketApi("unix:///run/none.sock", 1.0)
     api.close()
     ours = api._sdk
