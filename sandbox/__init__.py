@@ -25,21 +25,23 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load the workbench on first use, so that importing `sandbox` stays fast."""
-    if name in {"ExploreOptions", "VerifyOptions", "Watch", "Workbench"}:
-        from sandbox import workbench  # noqa: PLC0415 - lazy on purpose, see above
+if not TYPE_CHECKING:  # else a type checker takes any name for one of this package
 
-        return getattr(workbench, name)
-    if name == "Cancellation":
-        from sandbox.checks.cancellation import Cancellation  # noqa: PLC0415 - as above
+    def __getattr__(name: str) -> Any:
+        """Load the workbench on first use, so that importing `sandbox` stays fast."""
+        if name in {"ExploreOptions", "VerifyOptions", "Watch", "Workbench"}:
+            from sandbox import workbench  # noqa: PLC0415 - lazy on purpose, see above
 
-        return Cancellation
-    if name in {"bind_workspace", "current_workspace", "in_current_workspace"}:
-        from sandbox.workspaces import current_workspace as module  # noqa: PLC0415 - as above
+            return getattr(workbench, name)
+        if name == "Cancellation":
+            from sandbox.checks.cancellation import Cancellation  # noqa: PLC0415 - as above
 
-        return getattr(module, name)
-    raise AttributeError(name)
+            return Cancellation
+        if name in {"bind_workspace", "current_workspace", "in_current_workspace"}:
+            from sandbox.workspaces import current_workspace as module  # noqa: PLC0415 - as above
+
+            return getattr(module, name)
+        raise AttributeError(name)
 
 
 def __dir__() -> list[str]:

@@ -613,6 +613,7 @@ def load_settings(home: Path, environ: Mapping[str, str], flags: Mapping[str, An
 
     Raises: `invalid_input` naming the file or variable and the wrong key, or a variable that looks like a typo of ours.
     """
+    _require_names(flags or {})
     path = home / "config.toml"
     data = _read_file(path)
     variables = _find_variables(environ)
@@ -662,6 +663,20 @@ def _sets(flags: Mapping[str, Any], keys: Sequence[str]) -> bool:
             return False
         value = value[key]
     return True
+
+
+def _require_names(flags: Mapping[Any, Any]) -> None:
+    """Refuse a key that is no text: it would be reported as one of the file."""
+    for name, value in flags.items():
+        if not isinstance(name, str):
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                f"A setting's name must be str, not {type(name).__name__}",
+                details="Set by the settings of this call",
+                hint=_HINT,
+            )
+        if isinstance(value, Mapping):
+            _require_names(value)
 
 
 def load_settings_with_sources(

@@ -26,6 +26,18 @@ def is_closed_stream(error: BaseException) -> bool:
     return isinstance(error, ValueError) and "closed file" in str(error)
 
 
+class OneAtATime(Generic[ArgumentsT]):
+    """Calls a listener from one thread at a time: one that stalls may still be at work when the next one calls."""
+
+    def __init__(self, listener: Callable[ArgumentsT, None]) -> None:
+        self._listener = listener
+        self._lock = threading.RLock()
+
+    def __call__(self, *arguments: ArgumentsT.args, **named: ArgumentsT.kwargs) -> None:
+        with self._lock:
+            self._listener(*arguments, **named)
+
+
 class HeldListener(Generic[ArgumentsT]):
     """Calls a listener. Its error ends no work of ours (THREATS L08): it is logged and held, and the listener is called
     no more. That of a closed stream, as of `| head`, is neither.

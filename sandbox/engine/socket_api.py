@@ -10,9 +10,9 @@ One connection a request, HTTP/1.0: the body ends with the connection, and threa
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Mapping
-from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -62,22 +62,30 @@ class SocketApi:
         self._path = "/" + url.removeprefix("unix://").lstrip("/")
         self.timeout = timeout_s
         self.api_version = ""  # before the first answer: the engine's own
+        self._clients: dict[int, docker.APIClient] = {}  # by process id
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._sdk, name)
 
-    @cached_property
+    @property
     def _sdk(self) -> docker.APIClient:
+        """The client of this process. A forked child makes its own: on a kept connection of its parent, each of them
+        would read answers to the other's requests.
+        """
+        made = self._clients.get(os.getpid())
+        return self._clients.setdefault(os.getpid(), self._make_client()) if made is None else made
+
+    def _make_client(self) -> docker.APIClient:
         client = docker.APIClient(base_url=self._url, version=self.api_version, timeout=self.timeout)  # type: ignore[arg-type]  # the stubs say int; requests takes fractions
         # Proxies and ~/.netrc do not apply to a unix socket, and looking for them takes a quarter of a request's time.
         client.trust_env = False
         return client
 
     def close(self) -> None:
-        if "_sdk" in self.__dict__:
-            self._sdk.close()
+        if (client := self._clients.pop(os.getpid(), None)) is not None:
+            client.close()
 
     def version(self, api_version: bool = True) -> dict[str, Any]:
         found = self._get("/version", versioned=api_version)

@@ -26,7 +26,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from sandbox.errors import ErrorCode, SandboxError
+from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.git.executable import require_safe_program
 from sandbox.git.failures import OutOfMemory, classify, memory_error, out_of_memory_error
 from sandbox.git.memory_limits import LARGE, SMALL, GitMemory, choose_memory, is_repeatable, limit_memory, reads_history
@@ -513,7 +513,9 @@ def _start_process(command: CommandLine, stdin: IO[bytes] | None, directory: str
             umask=_UMASK,
         )
     except OSError as error:
-        raise SandboxError(ErrorCode.INTERNAL, "git cannot be started", details=str(error)) from error
+        raise translate_shortage(error) or SandboxError(
+            ErrorCode.INTERNAL, "git cannot be started", details=str(error)
+        ) from error
 
 
 def _start_network_process(

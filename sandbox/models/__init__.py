@@ -124,12 +124,14 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = sorted(_MODULE_OF)
 
 
-def __getattr__(name: str) -> Any:
-    """Import the module that defines the name, and cache the name here."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    return found
+if not TYPE_CHECKING:  # else a type checker takes any name for one of this package
+
+    def __getattr__(name: str) -> Any:
+        """Import the module that defines the name, and cache the name here."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -48,6 +48,7 @@ GUEST_FOLDERS = ("pristine", "layers", "worktrees", "rooms", "reports")
 """Guests see folders in these."""
 _ID_DIGITS = 16
 _CHUNK_BYTES = 1024**2
+_LONGEST_LOCK_NAME = 240
 _READABLE = 0o444  # a guest, another user, reads these files through a mount of each
 # What a home may contain before our folders exist: what an operator prepares, or keeps when deleting the state.
 _ALLOWED_BEFORE_PREPARE = {
@@ -244,7 +245,15 @@ class Home:
         return self.repositories / f"tasks/{task_id}.guest"
 
     def lock_path(self, name: str) -> Path:
-        """The lock file of `locked`."""
+        """The lock file of `locked`. Raises: `invalid_input` for what is no name of a file, such as an id that a
+        caller made up.
+        """
+        if not (name.isascii() and name.isprintable()) or "/" in name or len(name) > _LONGEST_LOCK_NAME:
+            raise SandboxError(
+                ErrorCode.INVALID_INPUT,
+                f"{name[:100]!a} is no id of a repository, task or run",
+                hint="`sandbox repo list` and `sandbox task list` show the ids.",
+            )
         return self.repositories / f"locks/{name}.lock"
 
     def spare_mark(self, task_id: str) -> Path:
@@ -413,7 +422,7 @@ class Home:
     def locked(self, name: str, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
         """Hold the lock of a repository or task against other processes and threads. The kernel frees it at exit.
 
-        Raises: `conflict` if another process or thread holds it for longer than `timeout_s`.
+        Raises: `conflict` if another process or thread holds it for longer than `timeout_s`; as `lock_path`.
         """
         lock = filelock.FileLock(self.lock_path(name), timeout=timeout_s, mode=0o600)
         try:

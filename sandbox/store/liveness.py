@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import weakref
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,7 +26,7 @@ _FAILED = b"left\n"
 
 class LiveController:
     """This controller, alive. `nonce`: part of the names of its temporary resources. `has_reconciled`: whether it has
-    already removed the leftovers of dead controllers.
+    already removed the leftovers of dead controllers. It ends at the latest when this object is collected.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,6 +37,8 @@ class LiveController:
         self._path = folder / f"{os.getpid()}-{self.nonce}"
         self._fd, beside = create_locked(self._path)
         beside.rename(self._path)
+        self._end = weakref.finalize(self, _end_normally, self._path, self._fd, os.getpid())
+        self._end.atexit = False  # an operation of a daemon thread may be cut by the exit: it leaves something
 
     def new_id(self) -> str:
         """A unique id of 32 hex digits that contains our nonce; `owner_of` finds it."""
@@ -47,9 +50,17 @@ class LiveController:
             os.pwrite(self._fd, _USED_ENGINE, 0)
 
     def end(self) -> None:
-        """End normally: no leftovers."""
-        self._path.unlink(missing_ok=True)
-        os.close(self._fd)
+        """End normally: no leftovers. A second call does nothing."""
+        self._end()
+
+
+def _end_normally(path: Path, fd: int, pid: int) -> None:
+    """In a forked child the file is that of its parent, which still works."""
+    try:
+        if os.getpid() == pid:
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(fd)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from sandbox.workbench.checks.callbacks import Watch
 from sandbox.workbench.checks.verify_options import ExploreOptions, VerifyOptions, choose_options
 from sandbox.workbench.controller.arguments import check_argument_types
 from sandbox.workbench.controller.complete_ids import complete_ids
+from sandbox.workbench.controller.operations_in_progress import count_operations
 from sandbox.workbench.controller.services import Services, Surface, build_services
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ else:  # loaded at their first use, as the use-cases are (docs/adr/0003)
 __all__ = ["ExploreOptions", "VerifyOptions", "Watch", "Workbench"]
 
 
+@count_operations
 @complete_ids
 @check_argument_types
 class Workbench:
@@ -160,6 +162,8 @@ class Workbench:
         with Workbench() as workbench:
             summary = workbench.run("https://github.com/owner/name")
             print(summary.verified)
+
+    The end of the `with` block is `close`.
     """
 
     def __init__(
@@ -196,6 +200,14 @@ class Workbench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop background runs, and release what this controller uses.
+
+        Operations of other threads go on, and it does not wait for them: the last one releases what they use. Raises:
+        no specific code.
+        """
         self._services.close()
 
     def acting(self, client: Caller | None = None, allowed: Permission | None = None) -> Workbench:
@@ -489,7 +501,8 @@ class Workbench:
     def find_done_operation(self, task_id: str, epoch: int) -> DoneOperation | None:
         """The operation that made the state which this home took a task over from; None if the state records none.
 
-        Raises: `conflict` (`reason`: `epoch_ended`) if this home has the task for another epoch.
+        Raises: `conflict` (`reason`: `epoch_ended`) if this home has the task for another epoch; `invalid_input` for
+        the id.
         """
         return use.hub.find_done(self._services.home, task_id, epoch)
 
@@ -1184,8 +1197,8 @@ class Workbench:
         return use.guest_list.list_guests(self._services, before)
 
     def watch_task(self, task_id: str, poll_s: float = 0.25) -> Iterator[TaskEvent]:
-        """What happens in a task from now on, in any process: operations, checks with their output, verdicts. Ends when
-        the task is closed; stop iterating to end it earlier. `poll_s`: time between two looks.
+        """What happens in a task from this call on, in any process: operations, checks with their output, verdicts.
+        Ends when the task is closed; stop iterating to end it earlier. `poll_s`: time between two looks.
 
         Raises: `not_found`; `conflict` for a closed task.
         """
@@ -1220,7 +1233,7 @@ class Workbench:
         return use.home_events.list_after(self._services.home, event_id, limit)
 
     def follow_events(self, poll_s: float = 0.5) -> Iterator[HomeEvent | None]:
-        """What happens in this home from now on, in any process. None is yielded after each look, every `poll_s`.
+        """What happens in this home from this call on, in any process. None is yielded after each look, every `poll_s`.
 
         Raises: no specific code.
         """

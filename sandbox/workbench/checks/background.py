@@ -304,7 +304,7 @@ def wait(
 
     Raises: `not_found` for an unknown run, or when its process was killed; the error that ended the run.
     """
-    ends_at = None if wait_s is None else time.monotonic() + wait_s
+    ends_at = None if wait_s is None or wait_s > threading.TIMEOUT_MAX else time.monotonic() + wait_s
     thread = background_threads.find(run_id)
     while True:
         run = _find_run(home, background_threads, run_id)

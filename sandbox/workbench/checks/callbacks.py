@@ -81,9 +81,10 @@ def hold_errors(follow: Callable[[str, bytes], None] | None) -> Iterator[Callabl
 
 @dataclass(frozen=True)
 class Watch:
-    """`announce`: called before a check (with None) and after it with its run. `follow`: ('stdout'|'stderr', chunk); an
-    exception of it is raised when the check has ended and has its record; of a run in the background it is logged only,
-    and one of a closed stream (a broken pipe) is ignored.
+    """`announce`: called before a check (with None) and after it with its run. `follow`: ('stdout'|'stderr', chunk),
+    from one thread at a time. An exception of it is raised when the check has ended and has its record; of a run in the
+    background, and of a call that lasts longer than 5 s after the end of its check, it is logged only, and one of a
+    closed stream (a broken pipe) is ignored.
 
     `cancelled`: called several times a second, from the thread that runs the check or waits to run it. True stops the
     check (`killed`), and no further check of the request starts; see `sandbox.Cancellation`. `queued`: called with the
@@ -105,6 +106,10 @@ class Watch:
     warn: Callable[[str], None] = _ignore_line
     waiting: Callable[[str], None] = _ignore_line
     stop_reason: Callable[[], str] = _without_reason
+
+    def __post_init__(self) -> None:
+        if self.follow is not None and not isinstance(self.follow, listeners.OneAtATime):
+            object.__setattr__(self, "follow", listeners.OneAtATime(self.follow))
 
 
 def label_checks(watch: Watch, label: str) -> Watch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from sandbox.checks.jobs import with_jobs
@@ -23,7 +23,7 @@ _MOST_SHOWN = 20  # ids of checks in a hint
 
 def order_checks(
     profile: Profile,
-    check_ids: Sequence[str],
+    check_ids: Collection[str],
     policy: ContainerPolicy,
     advise: Callable[[], tuple[Remark, ...]] = tuple,
     arguments: Sequence[str] = (),
@@ -34,6 +34,7 @@ def order_checks(
     `not_found` for an unknown check, `invalid_input` when there is no check to run, and for arguments that it does not
     take.
     """
+    check_ids = tuple(check_ids)  # a caller may give a set
     known = [c.id for c in profile.checks]
     if not known:
         error = no_checks_error(profile.full_name, advise())

@@ -21,6 +21,7 @@ from sandbox.store.journal import parse_entry
 from sandbox.store.records import find_task
 from sandbox.store.stop_requests import has_request, read_run_names
 from sandbox.text import DisplayDecoder
+from sandbox.workbench.controller.home_events import require_poll_interval
 
 POLL_S = 0.25
 _MOST_BYTES = 1024**2
@@ -31,17 +32,21 @@ _STREAMS: tuple[StreamName, ...] = ("stdout", "stderr")
 
 
 def follow_task(home: Home, task_id: str, poll_s: float = POLL_S) -> Iterator[TaskEvent]:
-    """Yield what happens from now on, in order of time within a check; a check that runs already first. Ends when the
-    task is closed.
+    """Yield what happens from this call on, in order of time within a check; a check that runs already first. Ends when
+    the task is closed.
 
-    Raises: `not_found`; `conflict` for a closed task.
+    Raises, at the call: `not_found`; `conflict` for a closed task; `invalid_input` for `poll_s`.
     """
     return (event for event in look_at_task(home, task_id, poll_s) if event is not None)
 
 
 def look_at_task(home: Home, task_id: str, poll_s: float = POLL_S) -> Iterator[TaskEvent | None]:
     """As `follow_task`, and None after each look, so that the caller can end in between."""
-    follower = _Follower(home, find_task(home, task_id))
+    require_poll_interval(poll_s)
+    return _look_again(home, task_id, _Follower(home, find_task(home, task_id)), poll_s)
+
+
+def _look_again(home: Home, task_id: str, follower: _Follower, poll_s: float) -> Iterator[TaskEvent | None]:
     while True:
         is_over = find_task(home, task_id, allow_closed=True).status is TaskStatus.CLOSED
         yield from follower.look()

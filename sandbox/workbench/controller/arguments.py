@@ -16,8 +16,10 @@ sequences; and its error texts would still have to be made of the annotations.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
+from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -33,22 +35,25 @@ _SIMPLE: dict[str, type | tuple[type, ...]] = {
     "int": int,
     "str": str,
 }
-_CHOSEN = "str | None"
+_CHOSEN = {"str | None", "Path | str | None"}
 _TEXTS = {"prompt"}
+_PATH_MAX, _NAME_MAX = 4096, 255  # bytes (limits.h of Linux)
 _QUESTIONS = ("Options", "Query", "Question", "Request")
 """How the names of the models end that say what a caller asks for."""
 _PLAIN_TYPE_NAMES = {"Sequence[str]": "a sequence of str"}
 
 
 def check_argument_types(cls: _ClassT) -> _ClassT:
-    """Make the public methods of a class check argument types, and report a full disk or quota as an error code."""
+    """Make the constructor and the public methods of a class check argument types, and report a full disk or quota as
+    an error code.
+    """
     for name, value in list(vars(cls).items()):
-        if isinstance(value, FunctionType) and not name.startswith("_"):
-            setattr(cls, name, _wrap_method(value))
+        if isinstance(value, FunctionType) and (name == "__init__" or not name.startswith("_")):
+            setattr(cls, name, _wrap_method(value, cls.__name__ if name == "__init__" else name))
     return cls
 
 
-def _wrap_method(method: FunctionType) -> Callable[..., Any]:
+def _wrap_method(method: FunctionType, shown_name: str) -> Callable[..., Any]:
     code = method.__code__
     names = code.co_varnames[: code.co_argcount]
     expected = {name: text for name, text in method.__annotations__.items() if name != "return"}
@@ -56,10 +61,13 @@ def _wrap_method(method: FunctionType) -> Callable[..., Any]:
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            if name in expected and not _matches(value, expected[name]):
-                raise _type_error(method.__name__, name, expected[name], value)
-            if empty := _find_empty(name, value, expected.get(name, "")):
-                raise _empty_error(method.__name__, empty)
+            annotation = expected.get(name, "")
+            if annotation and not _matches(value, annotation):
+                raise _type_error(shown_name, name, annotation, value)
+            if empty := _find_empty(name, value, annotation):
+                raise _empty_error(shown_name, empty)
+            if isinstance(value, str | Path) and "Path" in annotation and not _may_be_path(str(value)):
+                raise _path_error(shown_name, name, str(value))
         try:
             return method(*args, **kwargs)
         except OSError as error:
@@ -80,19 +88,35 @@ def _matches(value: Any, annotation: str) -> bool:
 
 
 def _matches_container(value: Any, annotation: str) -> bool:
-    if annotation.startswith("Mapping["):
-        return isinstance(value, Mapping)
-    return not annotation.startswith("Callable[") or callable(value)
+    kind, _, inner = annotation.removesuffix(" | None").removesuffix("]").partition("[")
+    if kind == "Mapping":
+        return isinstance(value, Mapping) and _match_items(value, inner)
+    if kind == "Sequence":
+        return _is_several(value) and all(_is_a(each, inner) for each in value)
+    return kind != "Callable" or callable(value)
+
+
+def _match_items(value: Mapping[Any, Any], annotation: str) -> bool:
+    """Of the values only those of plain types are checked."""
+    key, _, of_values = annotation.partition(", ")
+    if not all(_is_a(each, key) for each in value):
+        return False
+    is_plain = all(kind in _SIMPLE for kind in of_values.split(" | "))
+    return not is_plain or all(_matches(each, of_values) for each in value.values())
+
+
+def _is_several(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
 
 
 def _find_empty(name: str, value: Any, annotation: str) -> str:
     """The name of the argument, or of the field of it, that is an empty text and may be None; else an empty text."""
-    if annotation == _CHOSEN:
+    if annotation in _CHOSEN:
         return name if value == "" and name not in _TEXTS else ""
     kind = type(value)
     if not kind.__name__.endswith(_QUESTIONS):
         return ""
-    fields = (field for field, text in vars(kind).get("__annotations__", {}).items() if text == _CHOSEN)
+    fields = (field for field, text in vars(kind).get("__annotations__", {}).items() if text in _CHOSEN)
     return next((f"{name}.{field}" for field in fields if getattr(value, field) == ""), "")
 
 
@@ -102,12 +126,24 @@ def _empty_error(method: str, name: str) -> SandboxError:
     )
 
 
+def _may_be_path(text: str) -> bool:
+    """Whether the system takes it: a call with another one raises ValueError, or an OSError of its own."""
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        return False
+    return b"\0" not in encoded and len(encoded) < _PATH_MAX and all(len(p) <= _NAME_MAX for p in encoded.split(b"/"))
+
+
+def _path_error(method: str, name: str, value: str) -> SandboxError:
+    return SandboxError(ErrorCode.INVALID_INPUT, f"{method}: '{name}' cannot be a path: {value[:100]!a}")
+
+
 def _is_a(value: Any, kind: str) -> bool:
     if kind in _SIMPLE:
         return isinstance(value, _SIMPLE[kind])
     if kind == "Sequence[str]":
-        several = isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
-        return several and all(isinstance(each, str) for each in value)
+        return _is_several(value) and all(isinstance(each, str) for each in value)
     return any(base.__name__ == kind for base in type(value).__mro__)
 
 

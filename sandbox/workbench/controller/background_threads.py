@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import field
@@ -19,11 +20,12 @@ MAX_BACKGROUND_RUNS = 64
 
 @dataclass
 class BackgroundThread:
-    """One run. `record_ready`: its record exists, or it ended without one. `ended`: its thread has finished. `unsaved`:
-    its last record, if the disk did not take it.
+    """One run. `pid`: a forked child has the object, not the thread. `record_ready`: its record exists, or it ended
+    without one. `ended`: its thread has finished. `unsaved`: its last record, if the disk did not take it.
     """
 
     run_id: str
+    pid: int = field(default_factory=os.getpid)
     cancelled: threading.Event = field(default_factory=threading.Event)
     record_ready: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -96,7 +98,7 @@ class BackgroundThreads:
 
     def _list_threads(self) -> list[BackgroundThread]:
         with self._lock:
-            return list(self._threads.values())
+            return [thread for thread in self._threads.values() if thread.pid == os.getpid()]
 
     def _run(self, started: BackgroundThread, work: Callable[[BackgroundThread], None]) -> None:
         try:

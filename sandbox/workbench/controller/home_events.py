@@ -9,6 +9,7 @@ process.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from heapq import heappop, heappush, nlargest
 from itertools import islice, takewhile
 from pathlib import Path
 
+from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
 from sandbox.models import TASK_ID_PATTERN, HomeEvent, HomeEventKind, JournalEntry
@@ -25,6 +27,7 @@ from sandbox.store.home import Home
 from sandbox.store.journal import ANCHOR, HOME_JOURNAL, LOCK_TIMEOUT_S, parse_entry, read_entries_backward
 
 POLL_S = 0.5
+_LONGEST_POLL_S = 24 * 3600
 _MOST_BYTES = 1024**2
 """Read of one journal at a time. An entry that was written with all of its files has 1.3 MB at most."""
 
@@ -85,7 +88,11 @@ class _NewestEvents:
 
 
 def list_recent(home: Home, limit: int) -> tuple[HomeEvent, ...]:
-    """The newest events of all journals, oldest first; fewer than `limit` if they have more than `LISTED_BYTES`."""
+    """The newest events of all journals, oldest first; fewer than `limit` if they have more than `LISTED_BYTES`.
+
+    Raises: `invalid_input` for `limit`.
+    """
+    _require_limit(limit)
     others = measure_journals(home).keys() - {HOME_JOURNAL}
     # The rest has older ones. The home's own is always read: marks are written to it for events of the others.
     names = [HOME_JOURNAL, *nlargest(limit, others, key=lambda name: _changed_at(home.journal(name)))]
@@ -103,8 +110,9 @@ def list_after(home: Home, event_id: str, limit: int) -> tuple[HomeEvent, ...]:
 
     A follower gets those of one journal in order, and those of others as it finds them. So of the others some that it
     has may be among them: what ended up to `_OVERLAP` before. An event that is too long ago has no place to go on from:
-    all come. None for text that is no id of an event.
+    all come. None for text that is no id of an event. Raises: `invalid_input` for `limit`.
     """
+    _require_limit(limit)
     found = _ID.fullmatch(event_id)
     if not found:
         return ()
@@ -125,9 +133,33 @@ def list_after(home: Home, event_id: str, limit: int) -> tuple[HomeEvent, ...]:
     return newest.list()
 
 
+<<<<<<< HEAD
 def follow_home(home: Home, poll_s: float) -> Iterator[HomeEvent | None]:
     """Yield what happens from now on, and None after each look, so that the caller can end."""
     places = measure_journals(home)
+=======
+def _require_limit(limit: int) -> None:
+    if not 0 <= limit <= sys.maxsize:
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"The number of events to list must be from 0 to {sys.maxsize}")
+
+
+def follow_home(home: Home, poll_s: float = POLL_S) -> Iterator[HomeEvent | None]:
+    """Yield what happens from this call on, and None after each look, so that the caller can end.
+
+    Raises: `invalid_input` for `poll_s`.
+    """
+    require_poll_interval(poll_s)
+    return _look_again(home, measure_journals(home), poll_s)
+
+
+def require_poll_interval(poll_s: float) -> None:
+    """Raises: `invalid_input` for what `time.sleep` does not take."""
+    if not 0 <= poll_s <= _LONGEST_POLL_S:  # nor is NaN
+        raise SandboxError(ErrorCode.INVALID_INPUT, f"poll_s must be from 0 to {_LONGEST_POLL_S} seconds")
+
+
+def _look_again(home: Home, places: dict[str, int], poll_s: float) -> Iterator[HomeEvent | None]:
+>>>>>>> c68ad15c1f3d1021763025059fc0c4ecb5591a51
     while True:
         for line in read_new_lines(home, places):
             places[line.journal] = line.end

@@ -20,6 +20,7 @@ from sandbox.workbench.controller.background_threads import BackgroundThreads
 from sandbox.workbench.controller.credential_store import CredentialStore
 from sandbox.workbench.controller.disk_admission import DiskAdmission
 from sandbox.workbench.controller.once import Once
+from sandbox.workbench.controller.operations_in_progress import OperationsInProgress
 from sandbox.workbench.controller.policies_in_force import Policies
 from sandbox.workbench.controller.registered_repositories import RegisteredRepositories
 from sandbox.workbench.controller.remote_access import RemoteConnector, TransferCallbacks
@@ -85,6 +86,7 @@ class Services:
     once_lock: threading.RLock = field(default_factory=threading.RLock)  # see `Once`
     shutdown: Shutdown = field(default_factory=Shutdown)
     background_threads: BackgroundThreads = field(default_factory=BackgroundThreads)
+    operations: OperationsInProgress = field(default_factory=OperationsInProgress)
     _engines: list[ContainerEngine] = field(default_factory=list)
     supervisor_paths: dict[str, Path] = field(default_factory=dict)  # PID 1's binary by runtime
     tree_states: dict[str, TreeState] = field(default_factory=dict)  # of the workspaces of kind tree, by id
@@ -214,9 +216,14 @@ class Services:
         return self.home.ensure_file("hosts", create_options.HOSTS_FILE.encode())
 
     def close(self) -> None:
-        """Stop background runs that have not ended, close connections, and mark this controller as ended."""
+        """Stop background runs that have not ended; then close connections, and mark this controller as ended. While
+        operations are in progress in other threads, the last one of them does that when it ends.
+        """
         self.background_threads.cancel_all()
         self.background_threads.wait_for_all()
+        self.operations.call_after_last(self._release)
+
+    def _release(self) -> None:
         for engine in self._engines:
             engine.close()
         self._engines.clear()
@@ -234,7 +241,7 @@ def build_services(
 ) -> Services:
     """Prepare the home and read the settings. Raises: `invalid_input`, `policy_violation` on a kernel too old."""
     require_openat2()
-    place = Home(resolve_home(home or default_home(environ)))
+    place = Home(resolve_home(default_home(environ) if home is None else home))
     place.prepare()
     services = Services(place, flags or {}, environ, allow_file, surface or Surface())
     if services.has_settings:

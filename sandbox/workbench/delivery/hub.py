@@ -471,7 +471,8 @@ def _find_repo(home: Home, task_id: str) -> str:
 
 
 def find_record(home: Home, task_id: str, name: str) -> Path:
-    """A file about a task of a cluster, which goes with its answers."""
+    """A file about a task of a cluster, which goes with its answers. Raises: `invalid_input` for the id."""
+    require_task_id(task_id)
     return home.repositories / "operations" / task_id / name
 
 

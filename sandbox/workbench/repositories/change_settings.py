@@ -46,6 +46,7 @@ def change_settings(
     Raises: `not_found` for the repository, profile or folder; `invalid_input`, also for a project without checks;
     `policy_violation` for a limit above the ceiling and a protected variable; `unsafe_path`.
     """
+    find_repository(services.home, repo_id)  # before its lock: else any text would get a lock file
     with services.home.locked(f"settings-{repo_id}"):
         before = find_repository(services.home, repo_id).settings
         if values.get("submodules") is True:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -265,6 +265,17 @@ def test_nothing_of_our_environment_reaches_a_local_command(
 def test_a_git_that_cannot_be_started_is_typed(upstream: Upstream, tmp_path: Path) -> None:
     with refused(ErrorCode.INTERNAL):
         Git(upstream.git_dir, working_directory=str(tmp_path / "missing")).run("version")
+
+
+def test_a_git_that_gets_no_descriptor_is_a_shortage_of_the_host(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    with refused(ErrorCode.QUOTA_EXCEEDED):
+        Git(upstream.git_dir).run("version")
 
 
 def test_q04_a_child_inherits_the_standard_streams_and_granted_descriptors_only(

@@ -387,6 +387,13 @@ def test_p02_no_increment_of_two_processes_is_lost_under_the_lock(home: Home) ->
     assert counted(home, locked=True) == 120
 
 
+@pytest.mark.parametrize("name", ["settings-x/../../../out", "a\0b", "x" * 300, "é", "\ud800"], ids=ascii)
+def test_s247_a_lock_is_in_the_home_or_refused(home: Home, name: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT), home.locked(name):
+        pass
+    assert not list(home.root.parent.rglob("*out*"))
+
+
 def test_a_lock_that_is_held_is_a_conflict_naming_what_is_busy(home: Home) -> None:
     entered, leave = threading.Event(), threading.Event()
 

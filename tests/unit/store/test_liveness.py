@@ -50,6 +50,26 @@ def test_a_living_controller_cannot_be_forgotten(tmp_path: Path) -> None:
     ours.end()
 
 
+def test_a_forked_child_does_not_end_its_parent(tmp_path: Path) -> None:
+    ours = LiveController(tmp_path)
+    if (child := os.fork()) == 0:
+        ours.end()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert list_live_nonces(tmp_path) == {ours.nonce}
+    ours.end()
+    ours.end()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_controller_that_was_dropped_leaves_no_file_and_no_descriptor(tmp_path: Path) -> None:
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir()))
+    LiveController(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert len(list(descriptors.iterdir())) == before
+
+
 def test_names_carry_their_owner(tmp_path: Path) -> None:
     ours = LiveController(tmp_path)
     for name in (f"room-{ours.new_id()}", f"run-{ours.new_id()}", f"sandbox-map-{ours.new_id()}"):

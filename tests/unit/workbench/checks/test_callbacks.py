@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -111,3 +112,37 @@ def test_threads_of_a_shared_watch_announce_one_at_a_time() -> None:
         for number in range(8):
             pool.submit(shared.announce, Check(id=f"c{number}", label="c", argv=("true",)), None)
     assert most == [1] * 8
+
+
+def test_a_listener_that_stalls_is_not_entered_by_the_thread_of_the_next_check() -> None:
+    entered, goes_on = threading.Event(), threading.Event()
+    inside, most = 0, 0
+
+    def follow(_stream: str, chunk: bytes) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        if chunk == b"first":
+            entered.set()
+            assert goes_on.wait(10)
+        inside -= 1
+
+    watch = Watch(follow=follow)
+
+    def check(watch: Watch, chunk: bytes) -> threading.Thread:
+        with hold_errors(watch.follow) as held:
+            assert held is not None
+            thread = threading.Thread(target=held, args=("stdout", chunk))
+            thread.start()
+        return thread
+
+    first = check(watch, b"first")
+    assert entered.wait(10)
+    second = check(replace(watch, announce=lambda *_: None), b"second")
+    second.join(0.05)
+    assert second.is_alive()
+    goes_on.set()
+    for thread in (first, second):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert most == 1

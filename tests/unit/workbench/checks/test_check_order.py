@@ -21,3 +21,12 @@ def test_an_unknown_check_is_answered_with_those_of_the_profile_and_no_task(aske
         order_checks(profile, [asked], ContainerPolicy())
     assert (caught.value.details, "TASK" in caught.value.hint) == (meant, False)
     assert "build, test" in caught.value.hint
+
+
+def test_a_set_of_ids_is_in_the_order_of_the_profile() -> None:
+    """It has no first one: a set was a TypeError, and of a run in the background `internal`."""
+    checks = tuple(Check(id=name, label=name, argv=("make", name)) for name in ("build", "test"))
+    profile = Profile(name="p", label="p", image="i", check=checks)
+    assert [one.id for one in order_checks(profile, {"test", "build"}, ContainerPolicy())] == ["build", "test"]
+    with refused(ErrorCode.NOT_FOUND):
+        order_checks(Profile(name="p", label="p", image="i"), {"test"}, ContainerPolicy())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -47,12 +48,12 @@ def test_a_check_is_told_from_its_start_to_its_verdict(desk: Desk) -> None:
     logs = home.logs(task_id)
     home.stop_requests.mkdir(exist_ok=True)
     desk.workbench.snapshot(task_id, "before")  # nothing of the past is told
-    events = desk.workbench.watch_task(task_id, 0.01)
     with register_request(home.stop_requests, task_id) as request:
         logs.mkdir(exist_ok=True)
         (logs / f"{RUN}.stdout").write_bytes(b"")
         (logs / f"run-{8:032x}.stdout").write_bytes(b"of a killed controller\n")
         request.note_run(RUN, "test")
+        events = desk.workbench.watch_task(task_id, 0.01)
         found = [tell(next(events))]
         with (logs / f"{RUN}.stdout").open("ab", buffering=0) as log:
             log.write(b"one\n\x1b[31mtw")
@@ -155,3 +156,17 @@ def test_a_log_that_goes_without_a_verdict_is_lost(desk: Desk) -> None:
     assert [event.kind.value for event in events] == ["operation", "lost", "closed"]
     with refused(ErrorCode.CONFLICT):
         next(desk.workbench.watch_task(task_id))
+
+
+@pytest.mark.parametrize("method", ["watch_task", "look_at_task"])
+def test_a_follower_sees_what_happens_after_its_call_and_the_call_refuses(desk: Desk, method: str) -> None:
+    """It began at the first `next`: what had happened by then was not seen."""
+    follow = getattr(desk.workbench, method)
+    events = follow(desk.task.id, 0.0)
+    desk.workbench.snapshot(desk.task.id, "after the call")
+    assert next(events).operation.operation == "snapshot"
+    with refused(ErrorCode.NOT_FOUND):
+        follow(f"task-{uuid4()}", 0.0)
+    for poll_s in (-1, float("nan"), float("inf")):
+        with refused(ErrorCode.INVALID_INPUT):
+            follow(desk.task.id, poll_s)

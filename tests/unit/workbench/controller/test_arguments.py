@@ -138,6 +138,67 @@ def test_a_pull_request_is_followed_for_a_time_that_ends(workbench: Workbench, s
         workbench.follow_pull_request("task-x", timeout_s=1)
 
 
+def test_what_a_container_holds_is_checked(workbench: Workbench) -> None:
+    for call in (
+        lambda: workbench.apply_patch("task-x", b"", {1: 2}),  # type: ignore[dict-item]
+        lambda: workbench.apply_patch("task-x", b"", {"a": 2}),  # type: ignore[dict-item]
+        lambda: workbench.sync_task("task-x", resolutions=None),  # type: ignore[arg-type]
+        lambda: workbench.sync_task("task-x", resolutions=["x"]),  # type: ignore[list-item]
+        lambda: workbench.capabilities({"a": 1}),  # type: ignore[dict-item]
+    ):
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            call()
+        assert "should be" in caught.value.brief
+    with refused(ErrorCode.NOT_FOUND):
+        workbench.apply_patch("task-x", b"", {"a": None, "b": "c"})
+
+
+@pytest.mark.parametrize("task_id", ["x/../../../../out", "a\0b", "\ud800", "x" * 300], ids=ascii)
+def test_what_is_no_id_becomes_no_part_of_a_path(task_id: str, workbench: Workbench) -> None:
+    for call in (
+        lambda: workbench.find_done_operation(task_id, 1),
+        lambda: workbench.end_task_state("https://hub.invalid/o/r", task_id, 1),
+    ):
+        with refused(ErrorCode.INVALID_INPUT):
+            call()
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\ud800", "x" * 300, "x/" * 2500], ids=["NUL", "surrogate", "name", "path"])
+def test_what_cannot_be_a_path_is_invalid_input(path: str, workbench: Workbench) -> None:
+    for call in (workbench.apply_task, lambda _, given: workbench.policy_differences(Path(given))):
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            call("task-x", path)
+        assert "cannot be a path" in caught.value.brief
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"home": ""},
+        {"home": b"home"},
+        {"home": "a\0b"},
+        {"home": "a\ud800"},
+        {"settings": 5},
+        {"settings": {1: 2}},
+        {"settings": {"git": {1: 2}}},
+        {"allow_file": "no"},
+        {"progress": 5},
+        {"actor": "x"},
+        {"environ": 5},
+        {"environ": {"SANDBOX_GATE__REQUIRE": 5}},
+    ],
+    ids=repr,
+)
+def test_the_constructor_refuses_what_is_no_argument_of_it(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`home=""`, as of a variable that is not set, was the default home; `allow_file="no"` allowed local paths."""
+    monkeypatch.chdir(tmp_path)
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        Workbench(**{"home": tmp_path / "home", "environ": {"SANDBOX_HOME": str(tmp_path / "home")}, **given})
+    assert "config.toml" not in caught.value.details
+
+
 @check_argument_types
 class Failing:
     def work(self, number: int) -> None:

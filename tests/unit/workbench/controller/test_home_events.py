@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.errors import ErrorCode
 from sandbox.models import Actor, ChangeKind, HomeEvent, HomeEventKind, JournalEntry, PatchedFile
 from sandbox.store import growing_files
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller import home_events, journaling
 from sandbox.workbench.controller.home_events import make_event
-from tests.unit.conftest import Upstream
+from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk
 
 
@@ -193,3 +194,21 @@ def test_what_runs_checks_is_an_event_of_checks(operation: str, kind: HomeEventK
         duration_s=0.0,
     )  # fmt: skip
     assert make_event(f"task-{uuid.uuid4()}", entry).kind is kind
+
+
+def test_events_after_the_call_are_followed_and_a_number_that_is_none_is_refused(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    desk = Desk(upstream, tmp_path / "sandbox-home")
+    following = desk.workbench.follow_events(poll_s=0.0)
+    desk.workbench.snapshot(desk.task.id, "after the call")
+    event = next(following)
+    assert event is not None
+    assert event.operation.operation == "snapshot"
+    assert desk.workbench.events(0) == ()
+    for number in (-1, 10**400):
+        for ask in (desk.workbench.events, lambda limit: desk.workbench.events_after(event.id, limit)):
+            with refused(ErrorCode.INVALID_INPUT):
+                ask(number)
+    with refused(ErrorCode.INVALID_INPUT):
+        desk.workbench.follow_events(poll_s=-1)

@@ -207,3 +207,13 @@ def test_suggested_checks_submodules_and_lfs_are_named_once_they_matter(desk: De
     assert sha256 is not None
     desk.workbench.trust(desk.repo_id, sha256, by="me")
     assert RemarkKind.SUGGESTION not in {remark.kind for remark in desk.workbench.advice(desk.repo_id)}
+
+
+@pytest.mark.parametrize("repo_id", ["x/../../../../out", "x" * 300, "a\0b", "\ud800"], ids=ascii)
+def test_s247_an_unknown_id_makes_no_lock_file(desk: Desk, repo_id: str) -> None:
+    """`repo set 'x/../../../../out'` answered `not_found`, and made `out.lock` outside of the home."""
+    locks = {path.name for path in Home(desk.home).lock_path("x").parent.iterdir()}
+    with refused(ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT):
+        desk.workbench.set_repository(repo_id, {"profile": "make"})
+    assert {path.name for path in Home(desk.home).lock_path("x").parent.iterdir()} == locks
+    assert not list(desk.home.parent.rglob("out.lock"))
