@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstraints
+from pydantic import AwareDatetime, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstraints
 
 from sandbox.models.ids import ObjectId, Sha256, TaskId
 from sandbox.models.model import Model, SparseModel
@@ -132,7 +131,7 @@ class Placement(Model):
     url: str = ""
     repository: str = ""
     loss: str | None = None
-    lost_at: datetime | None = None
+    lost_at: AwareDatetime | None = None
 
 
 class DoneOperation(Model):

@@ -555,7 +555,39 @@ def test_a_loss_is_told_once_to_who_asks_about_its_task(tmp_path: Path) -> None:
     assert len(asked._losses) == MOST_LOSSES
 
 
-@pytest.mark.parametrize("said", [None, [], {"lost": 3}, {"epoch": -1}, {"requirements": ["gpu"]}, {"worker": "x"}])
+@pytest.mark.parametrize("field", ["created_at", "committed_at", "pushed_at", "closed_at"])
+def test_s243_a_time_without_a_zone_in_the_record_of_a_worker_is_not_kept(tmp_path: Path, field: str) -> None:
+    """It cannot be compared with the times of other tasks: no list of this home could be sorted any more."""
+    dispatcher = MagicMock()
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(lambda: dispatcher))
+    workbench.repository = MagicMock(return_value=MagicMock(remote_url="https://host/o/r"))  # type: ignore[method-assign]
+
+    def create(at: str) -> None:
+        def place(_url: str, _arguments: object, task_id: str, _terms: object) -> OperationAnswer:
+            said = {**SAID, "task_id": task_id, "value": {**RECORD, "id": task_id, field: at}}
+            return OperationAnswer.model_validate(said)
+
+        dispatcher.place = place
+        workbench.create_task("host-o-r")
+
+    create(LOST_AT)  # control
+    with refused(ErrorCode.INTERNAL):
+        create(LOST_AT.removesuffix("Z"))
+    assert len(workbench.task_lines()) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        [],
+        {"lost": 3},
+        {"epoch": -1},
+        {"requirements": ["gpu"]},
+        {"worker": "x"},
+        {"loss": "x", "lost_at": LOST_AT.removesuffix("Z")},
+    ],
+)
 def test_s141_what_is_no_place_of_a_task_is_an_error_of_ours(said: object) -> None:
     newer = {"worker": SAID["worker"], "epoch": 2, "lost": ["a"], "of_a_newer_version": True}
     assert read_placement(newer).lost == ["a"], "control"
