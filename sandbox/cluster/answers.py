@@ -7,7 +7,7 @@ import re
 
 from pydantic import ValidationError
 
-from sandbox.cluster.task_queues import LOSS
+from sandbox.cluster.task_queues import ANOTHER_WORKER, LOSS
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import LogLines, RunLog
@@ -15,7 +15,9 @@ from sandbox.models.operations import OperationAnswer, Placement, TaskOperation
 from sandbox.text import neutralise, one_line
 
 _WORKER = "worker-[0-9a-f]{16}"
-_LOSS = re.compile(re.escape(LOSS).replace(r"\{worker\}", _WORKER).replace(r"\{successor\}", _WORKER))
+_LOSS = re.compile(
+    re.escape(LOSS).replace(r"\{worker\}", _WORKER).replace(r"\{successor\}", f"(?:{_WORKER}|{ANOTHER_WORKER})")
+)
 _OTHER_LOSS = (
     "Its last worker was lost with what an operation in progress had changed; the task goes on from its last completed "
     "operation."
