@@ -59,7 +59,7 @@ _TAKES_AGAIN = "takes-again"
 """The change since which a worker may take a task that it lost. Asked about only for a task that a worker lost."""
 
 _ASKS_OTHERS = "asks-others"
-"""The change since which other workers are asked after one for which the epoch has ended, or which cannot reach the hub.
+"""The change since which others are asked after a worker for which the epoch has ended, or which cannot reach the hub.
 Asked about only then: before it the operation failed.
 """
 
