@@ -101,8 +101,9 @@ class OperationError(Model):
 class OperationAnswer(SparseModel):
     """The answer to an operation: a `value`, or an `error`. `worker`: who carried it out.
 
-    `state`: the commit in the hub that holds the task's files after the operation. `lost`: what a task lost when its
-    worker was lost before this operation, for people.
+    `digest`: of the operation that this answers (`sandbox.cluster.done_operations`); None from a worker of an earlier
+    version. `state`: the commit in the hub that holds the task's files after the operation. `lost`: what a task lost
+    when its worker was lost before this operation, for people.
     """
 
     operation_id: OperationId
@@ -111,6 +112,7 @@ class OperationAnswer(SparseModel):
     worker: WorkerId
     value: Any = None
     error: OperationError | None = None
+    digest: Sha256 | None = None
     state: ObjectId | None = None
     lost: str | None = None
 

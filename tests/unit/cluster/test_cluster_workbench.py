@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
@@ -27,7 +27,8 @@ from sandbox.cluster import asked_operations
 from sandbox.cluster.answers import read_answer, read_placement
 from sandbox.cluster.asked_operations import MOST_LOSSES, PLACES_AT_ONCE, AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
-from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.cluster.dispatcher import Dispatcher, LocalDispatcher, complete_operation, require_answer_to
+from sandbox.cluster.done_operations import digest_operation
 from sandbox.cluster.operation_table import ForkArguments
 from sandbox.cluster.task_queues import LOSS
 from sandbox.cluster.worker import ClusterWorker
@@ -385,6 +386,32 @@ def test_s141_what_is_no_answer_to_this_operation_is_an_error_of_ours(said: dict
     assert read_answer(SAID, ASKED).task_id == TASK, "control"
     with refused(ErrorCode.INTERNAL):
         read_answer(said, ASKED)
+
+
+@pytest.mark.parametrize("name", [OperationName.STATUS, OperationName.FORK])
+def test_s244_the_answer_of_another_operation_of_the_same_id_is_none_to_this_one(name: OperationName) -> None:
+    """Control: the same operation, and a worker of an earlier version, which does not say which one it was."""
+    asked = ASKED.model_copy(update={"name": name})
+    for arguments in ({"path": "a"}, {}):
+        digest = digest_operation(complete_operation(asked.model_copy(update={"arguments": arguments})))
+        answer = read_answer({**SAID, "digest": digest}, asked)
+        if not arguments:
+            require_answer_to(answer, asked)
+            continue
+        with refused(ErrorCode.CONFLICT):
+            require_answer_to(answer, asked)
+    require_answer_to(read_answer(SAID, asked), asked)
+
+
+def test_s244_one_process_refuses_another_operation_of_the_same_id_too() -> None:
+    """Control: the same one is submitted again, and not carried out again."""
+    worker = MagicMock()
+    with closing(LocalDispatcher(worker)) as dispatcher:
+        for _ in range(2):
+            dispatcher.submit(ASKED)
+        with refused(ErrorCode.CONFLICT):
+            dispatcher.submit(ASKED.model_copy(update={"arguments": {"path": "a"}}))
+    assert worker.perform.call_count == 1
 
 
 @pytest.mark.parametrize(
