@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -412,6 +414,18 @@ def test_s244_one_process_refuses_another_operation_of_the_same_id_too() -> None
         with refused(ErrorCode.CONFLICT):
             dispatcher.submit(ASKED.model_copy(update={"arguments": {"path": "a"}}))
     assert worker.perform.call_count == 1
+
+
+@pytest.mark.parametrize("text", ["a\ud800b", "\udfff\u00e9"])
+def test_a_text_that_no_stream_can_encode_is_replaced_where_an_answer_is_read(text: str) -> None:
+    """Control: all else in the answer is as it was said, a pair of surrogates in JSON among it."""
+    said = {**SAID, "value": {"deep": [{text: text}], "kept": ["\U0001f600", 1.5, None, "\u00e9"]}}
+    found = read_answer(json.loads(json.dumps(said)), ASKED).value
+    ((key, value),) = found["deep"][0].items()
+    assert key == value == re.sub("[\ud800-\udfff]", "\ufffd", text)
+    assert found["kept"] == ["\U0001f600", 1.5, None, "\u00e9"]
+    error = {**SAID, "error": {"code": "conflict", "brief": text}}
+    read_answer(error, ASKED).model_dump_json().encode()
 
 
 @pytest.mark.parametrize(
