@@ -11,6 +11,7 @@ import functools
 import logging
 import operator
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -486,6 +487,10 @@ class ServeSettings(_SettingsSection):
         return value
 
 
+_SERVER_HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[\w.-]+")
+_PORT = re.compile(r"[0-9]{1,5}")
+
+
 class ClusterSettings(_SettingsSection):
     """Several hosts (docs/cluster.md). `address`: host and port of the Temporal server; empty: there is no cluster.
 
@@ -519,6 +524,15 @@ class ClusterSettings(_SettingsSection):
     publishes: tuple[Annotated[str, StringConstraints(pattern=r"^[^\s/:]+(:[0-9]+)?/\S+$", max_length=500)], ...] = ()
     slots: AtOnce = 0
     labels: Labels = Field(default_factory=dict)
+
+    @field_validator("address")
+    @classmethod
+    def _require_port(cls, value: str) -> str:
+        """The client library ends with a `ValueError` for some of the others, and takes a missing port as 443."""
+        host, _, port = value.rpartition(":")
+        if value and not (_SERVER_HOST.fullmatch(host) and _PORT.fullmatch(port) and 0 < int(port) < 2**16):
+            raise ValueError("it must be host:port, such as temporal.example.org:7233 or [::1]:7233")
+        return value
 
     @field_validator("publishes", mode="before")
     @classmethod

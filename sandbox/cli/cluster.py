@@ -179,6 +179,7 @@ def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: 
     JSON has the arguments, such as '{"check_ids": ["test"]}' for check. docs/cluster.md lists those of each operation.
     """
     from sandbox.cluster.asked_operations import raise_for_error  # noqa: PLC0415 - lazy: the command starts fast
+    from sandbox.cluster.dispatcher import require_answer_to  # noqa: PLC0415 - as above
 
     asked = _make_operation(id=key or uuid.uuid4().hex, task_id=task, name=operation, arguments=_parse(arguments))
     with _dispatcher(invocation) as dispatcher:
@@ -186,6 +187,7 @@ def ask(invocation: Invocation, task: str, operation: str, arguments: str, key: 
         answer = dispatcher.result(asked)
     if answer is None:  # only with a limit on the wait
         return
+    require_answer_to(answer, asked)
     if answer.lost:
         note(one_line(answer.lost))
     raise_for_error(answer)

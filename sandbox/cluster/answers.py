@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 
 from pydantic import ValidationError
 
-from sandbox.cluster.task_queues import LOSS
+from sandbox.cluster.task_queues import ANOTHER_WORKER, LOSS
 from sandbox.document_errors import describe_errors
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import LogLines, RunLog
@@ -15,7 +16,10 @@ from sandbox.models.operations import OperationAnswer, Placement, TaskOperation
 from sandbox.text import neutralise, one_line
 
 _WORKER = "worker-[0-9a-f]{16}"
-_LOSS = re.compile(re.escape(LOSS).replace(r"\{worker\}", _WORKER).replace(r"\{successor\}", _WORKER))
+_LOSS = re.compile(
+    re.escape(LOSS).replace(r"\{worker\}", _WORKER).replace(r"\{successor\}", f"(?:{_WORKER}|{ANOTHER_WORKER})")
+)
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _OTHER_LOSS = (
     "Its last worker was lost with what an operation in progress had changed; the task goes on from its last completed "
     "operation."
@@ -23,17 +27,27 @@ _OTHER_LOSS = (
 
 
 def read_answer(document: object, operation: TaskOperation) -> OperationAnswer:
-    """The answer to an operation. What it says of a loss is in our words, as agents read it.
+    """The answer to an operation. What it says of a loss is in our words, as agents read it. Half of a surrogate pair
+    in its texts is U+FFFD.
 
     Raises: `internal` for what is no answer, or one to another operation.
     """
     try:
-        answer = OperationAnswer.model_validate(document, extra="ignore")
+        answer = OperationAnswer.model_validate(_without_surrogates(document), extra="ignore")
     except ValidationError as error:
         raise unreadable_answer_error("a worker", describe_errors(error)) from error
     if (answer.task_id, answer.operation_id) != (operation.task_id, operation.id):
         raise unreadable_answer_error(answer.worker, f"It is about {answer.operation_id} of {answer.task_id}.")
     return answer if answer.lost is None else answer.model_copy(update={"lost": _describe_loss(answer.lost)})
+
+
+def _without_surrogates(document: object) -> object:
+    """JSON can have half of a surrogate pair, which UTF-8 cannot. Raises: `internal` for what is nested too deep."""
+    try:
+        text = json.dumps(document, ensure_ascii=False)
+    except RecursionError as error:
+        raise unreadable_answer_error("a worker", "It is nested too deep.") from error
+    return json.loads(_SURROGATES.sub("\ufffd", text)) if _SURROGATES.search(text) else document
 
 
 def read_placement(document: object) -> Placement:

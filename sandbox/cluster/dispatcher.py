@@ -11,6 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from sandbox.cluster.done_operations import digest_operation
 from sandbox.cluster.operation_table import OPERATIONS
 from sandbox.cluster.requirements import Requirements, require_worker
 from sandbox.cluster.worker import ClusterWorker
@@ -26,6 +27,7 @@ from sandbox.models.operations import (
 )
 from sandbox.models.workers import PlaceState, TaskPlace
 from sandbox.remotes import parse_remote
+from sandbox.store.operation_answers import other_operation_error
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Dispatcher(Protocol):
     def submit(self, operation: TaskOperation, *, is_new: bool = False) -> None:
         """Start an operation and return. Its epoch is set by the dispatcher. `fork` without the argument `fork_id` gets
         one, the same for the same operation. `is_new`: the caller has just drawn its id, so it was never submitted, and
-        is not looked for. Raises: `not_found` for the task.
+        is not looked for. Raises: `not_found` for the task; `conflict` for another operation of this id, if that is
+        known here: else its answer says so (`require_answer_to`).
         """
         ...
 
@@ -149,6 +152,15 @@ def complete_operation(operation: TaskOperation) -> TaskOperation:
     return operation.model_copy(update={"arguments": {**operation.arguments, "fork_id": name_fork(operation)}})
 
 
+def require_answer_to(answer: OperationAnswer, operation: TaskOperation) -> None:
+    """For a caller that chose the id itself: it may have been that of another operation, which is not carried out then.
+
+    Raises: `conflict`.
+    """
+    if answer.digest not in {None, digest_operation(complete_operation(operation))}:
+        raise other_operation_error(operation)
+
+
 class LocalDispatcher:
     """The worker of this process. Needs no server and no hub; its tasks end with this process."""
 
@@ -176,11 +188,14 @@ class LocalDispatcher:
 
     def submit(self, operation: TaskOperation, *, is_new: bool = False) -> None:
         """See `Dispatcher`."""
+        asked = complete_operation(operation).model_copy(update={"epoch": 1})
         key = (operation.task_id, operation.id)
         with self._lock:
             if key not in self._running:
                 self._worker.workbench.task(operation.task_id)  # raises for an unknown one
-                self._running[key] = self._begin(complete_operation(operation).model_copy(update={"epoch": 1}))
+                self._running[key] = self._begin(asked)
+            elif self._running[key].operation != asked:
+                raise other_operation_error(operation)
 
     def _begin(self, operation: TaskOperation) -> _Running:
         """Changes of a task take turns in the order in which they were asked for. The pool begins them in this order,
@@ -199,7 +214,7 @@ class LocalDispatcher:
         done = self._pool.submit(perform)
         if is_change:
             self._last_change[operation.task_id] = done
-        return _Running(done, stop.set)
+        return _Running(operation, done, stop.set)
 
     def result(self, operation: TaskOperation, wait_s: float | None = None) -> OperationAnswer | None:
         """See `Dispatcher`."""
@@ -257,6 +272,7 @@ def _cancelled_error(operation: TaskOperation) -> SandboxError:
 
 
 class _Running:
-    def __init__(self, done: Future[OperationAnswer], stop: Callable[[], None]) -> None:
+    def __init__(self, operation: TaskOperation, done: Future[OperationAnswer], stop: Callable[[], None]) -> None:
+        self.operation = operation
         self.done = done
         self.stop = stop

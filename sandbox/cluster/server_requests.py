@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -122,6 +123,13 @@ class ServerRequests:
 
 def make_server_error(address: str, error: Exception, operation: TaskOperation | None) -> SandboxError:
     """For what was not answered. `operation`: what it was about."""
+    if isinstance(error, RPCError) and (namespace := _find_missing_namespace(error)) is not None:
+        return SandboxError(
+            ErrorCode.INVALID_INPUT,
+            f"The Temporal server at {address} has no namespace {namespace[:100]!a}",
+            details=str(error)[:500],
+            hint="Correct cluster.namespace, or create that namespace on the server.",
+        )
     if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
         return SandboxError(
             ErrorCode.NOT_FOUND,
@@ -139,6 +147,12 @@ def make_server_error(address: str, error: Exception, operation: TaskOperation |
         reason="server_lost",
         data=known,
     )
+
+
+def _find_missing_namespace(error: RPCError) -> str | None:
+    """The server answers with one and the same status for it and for a task that it does not know."""
+    missing = NamespaceNotFoundFailure()
+    return missing.namespace if any(detail.Unpack(missing) for detail in error.grpc_status.details) else None
 
 
 def _advise(operation: TaskOperation | None) -> str:

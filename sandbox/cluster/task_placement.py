@@ -27,6 +27,7 @@ from temporalio.exceptions import (
 )
 
 from sandbox.cluster.task_queues import (
+    ANOTHER_WORKER,
     FIND_CLASSES,
     LOSS,
     OFFER,
@@ -57,6 +58,20 @@ that waits can be cancelled. Tasks that began before do as they did.
 _TAKES_AGAIN = "takes-again"
 """The change since which a worker may take a task that it lost. Asked about only for a task that a worker lost."""
 
+_ASKS_OTHERS = "asks-others"
+"""The change since which others are asked after a worker for which the epoch has ended, or which cannot reach the hub.
+Asked about only then: before it the operation failed.
+"""
+
+_EPOCH_ENDED = "epoch_ended"
+"""What a worker says if another one has claimed the epoch that it was offered: one that was lost just after that."""
+
+_OF_ONE_WORKER = frozenset({"auth_failed", "network_error", "invalid_input", "quota_exceeded"})
+"""Why one worker cannot continue a task, and another one may: each has its credentials, network, settings and disk."""
+
+_MOST_ENDED = 8
+"""How many epochs are tried in one search; reached: the operation fails. Another writer to the hub can end any."""
+
 _MOST_CLASSES = 16  # each is one more offer; those with the most workers come first
 _ACCEPTED_S = 5.0  # an offer that a worker has read is answered at once, unless the worker has ended
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -83,49 +98,74 @@ class TaskPlacement:
         if lost and epoch == self._task.epoch:
             self._add_lost(lost)
             self._task.worker = ""
+            self._note_loss(LOSS.format(worker=lost, successor=ANOTHER_WORKER))  # the search may fail
         if not self._task.worker:
             await self.ensure_worker(waiting)
         loss = LOSS.format(worker=lost, successor=self._task.worker)
-        if loss != self._task.loss:  # else another operation noticed it, too
-            self._task.loss, self._task.lost_at = loss, workflow.now().isoformat()
+        self._note_loss(loss)
         return loss
 
-    async def ensure_worker(self, waiting: str) -> None:
-        """`waiting`: the id of the operation that needs a worker."""
-        if not workflow.patched(_PREFERS_CLONES):
-            await self._place(waiting)
-            return
-        async with self._placing:
-            if not self._task.worker:
-                await self._place(waiting)
+    def _note_loss(self, loss: str) -> None:
+        if loss != self._task.loss:  # else another operation noticed it, too
+            self._task.loss, self._task.lost_at = loss, workflow.now().isoformat()
 
-    async def _place(self, waiting: str) -> None:
+    async def ensure_worker(self, waiting: str) -> str:
+        """What the task lost before, if this ended a search that an earlier operation began; else empty. `waiting`: the
+        id of the operation that needs a worker.
+        """
+        if not workflow.patched(_PREFERS_CLONES):
+            return await self._place(waiting)
+        async with self._placing:
+            return "" if self._task.worker else await self._place(waiting)
+
+    async def _place(self, waiting: str) -> str:
         self._task.epoch += 1
-        epoch, unable = self._task.epoch, list[str]()
+        epoch, unable, failure = self._task.epoch, list[str](), None
+        last = epoch + _MOST_ENDED
         while True:
-            worker = await self._find_worker(waiting, unable)
-            if not self._task.is_created or await self._take_over(worker, epoch):
-                self._task.worker = worker
-                self._task.is_cloned = True
-                if worker in self._task.lost:  # it was restarted, or is reached again
-                    self._task.lost.remove(worker)
-                return
+            worker = await self._find_worker(waiting, unable, failure)
+            refusal = await self._take_over(worker, epoch) if self._task.is_created else None
+            if refusal is None:
+                return self._give_to(worker)
+            if refusal.type == _EPOCH_ENDED:
+                if epoch >= last:
+                    raise refusal
+                self._task.epoch += 1
+                epoch = self._task.epoch
+                continue
             unable.append(worker)
-            self._add_lost(worker)
+            if refusal.type in _OF_ONE_WORKER:
+                failure = refusal
+            else:
+                self._add_lost(worker)
+
+    def _give_to(self, worker: str) -> str:
+        self._task.worker = worker
+        self._task.is_cloned = True
+        if worker in self._task.lost:  # it was restarted, or is reached again
+            self._task.lost.remove(worker)
+        if ANOTHER_WORKER not in self._task.loss:
+            return ""
+        self._task.loss = self._task.loss.replace(ANOTHER_WORKER, worker)
+        return self._task.loss
 
     def _add_lost(self, worker: str) -> None:
         if worker not in self._task.lost:
             self._task.lost.append(worker)
 
-    async def _find_worker(self, waiting: str, unable: list[str]) -> str:
-        """`unable`: workers that could not take over the task in this epoch."""
+    async def _find_worker(self, waiting: str, unable: list[str], failure: ApplicationError | None) -> str:
+        """`unable`: workers that could not take over the task in this search. `failure`: why the last one could not; it
+        is raised soon if no other worker takes the task, because a person has to do something about it.
+        """
         prefers_clone = workflow.patched(_PREFERS_CLONES) and self._task.repository and self._task.is_cloned
-        others = [*self._task.lost]
+        others = list(dict.fromkeys([*self._task.lost, *unable]))
         if prefers_clone and (worker := await self._offer(waiting, self._task.repository, PREFER_S, others)):
             return worker
         self.is_waiting = True
         try:
-            if others and workflow.patched(_TAKES_AGAIN):
+            if failure is not None:
+                worker = await self._wait_in_line(waiting, OTHERS_S, unable)
+            elif others and workflow.patched(_TAKES_AGAIN):
                 worker = await self._wait_in_line(waiting, OTHERS_S, others)
                 worker = worker or await self._wait_in_line(waiting, LINE_S, unable)
             else:
@@ -133,6 +173,8 @@ class TaskPlacement:
         finally:
             self.is_waiting = False
         if not worker:
+            if failure is not None:
+                raise failure
             text = f"No worker offered to take the task within {LINE_S:.0f} s"
             raise ApplicationError(text, type="no_worker", non_retryable=True)
         return worker
@@ -216,7 +258,8 @@ class TaskPlacement:
         )
         return found[:_MOST_CLASSES]
 
-    async def _take_over(self, worker: str, epoch: int) -> bool:
+    async def _take_over(self, worker: str, epoch: int) -> ApplicationError | None:
+        """None: the worker has the task. Else why it does not, with which others are asked."""
         try:
             await workflow.execute_activity(
                 TAKE_OVER,
@@ -228,10 +271,22 @@ class TaskPlacement:
                 retry_policy=ONCE,
             )
         except ActivityError as error:
-            if is_loss(error) or (isinstance(error.cause, ApplicationError) and error.cause.type == "task_exists"):
-                return False
-            raise ApplicationError(f"The task cannot continue elsewhere: {error.cause}", non_retryable=True) from error
+            if is_loss(error):
+                return ApplicationError(f"{worker} was lost, too", non_retryable=True)
+            kind = error.cause.type if isinstance(error.cause, ApplicationError) else None
+            if not _leaves_others(kind):
+                raise ApplicationError(
+                    f"The task cannot continue elsewhere: {error.cause}", non_retryable=True
+                ) from error
+            return ApplicationError(f"{worker} cannot continue the task: {error.cause}", type=kind, non_retryable=True)
+        return None
+
+
+def _leaves_others(kind: str | None) -> bool:
+    """Whether another worker may continue a task that one could not. `kind`: of its error."""
+    if kind == "task_exists":
         return True
+    return (kind == _EPOCH_ENDED or kind in _OF_ONE_WORKER) and workflow.patched(_ASKS_OTHERS)
 
 
 def is_loss(error: ActivityError) -> bool:

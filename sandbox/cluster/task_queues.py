@@ -58,6 +58,9 @@ LOSS = (
 )
 """What a task lost with its worker, for people."""
 
+ANOTHER_WORKER = "another worker"
+"""The successor in `LOSS` while it is looked for."""
+
 DRAIN_S = 20.0
 """How long a worker that is to end may not answer; reached: it counts as unknown."""
 

@@ -53,6 +53,10 @@ _FAILURES = {
     "no_publisher": (ErrorCode.ENGINE_UNAVAILABLE, "no_publisher"),
     "history_full": (ErrorCode.QUOTA_EXCEEDED, "history_full"),
     "worker_busy": (ErrorCode.CONFLICT, "worker_busy"),
+    "auth_failed": (ErrorCode.AUTH_FAILED, None),  # these: of the last worker that could not continue the task
+    "network_error": (ErrorCode.NETWORK_ERROR, None),
+    "invalid_input": (ErrorCode.INVALID_INPUT, None),
+    "quota_exceeded": (ErrorCode.QUOTA_EXCEEDED, None),
 }
 _NO_PUBLISHER_HINT = "Start `sandbox worker` on a home with cluster.role = 'publish' (docs/cluster.md)."
 

@@ -226,7 +226,7 @@ class TaskWorkflow:
         for _ in range(_MOVES):
             self._require_not_cancelled(operation["id"])
             if not self._task.worker:
-                await self._placement.ensure_worker(operation["id"])
+                loss = await self._placement.ensure_worker(operation["id"]) or loss
                 self._require_not_cancelled(operation["id"])
             worker, epoch = self._task.worker, self._task.epoch
             try:

@@ -40,6 +40,7 @@ from temporalio.worker import (
 from temporalio.worker import Worker as TemporalPoller
 
 from sandbox.cluster.announcement import encode, make_class_key
+from sandbox.cluster.done_operations import digest_operation
 from sandbox.cluster.publisher import ClusterPublisher
 from sandbox.cluster.repository_key import make_repository_key
 from sandbox.cluster.repository_queues import RepositoryQueues
@@ -117,14 +118,14 @@ class WorkerActivities:
         stop = threading.Event()
         act = partial(self._worker.perform, operation, stop.is_set)
         if operation.name in ALL_READS:
-            return _give_answer(await _run_alive(self._reading_threads, act, stop.set))
+            return _give_answer(operation, await _run_alive(self._reading_threads, act, stop.set))
         if self._slots.is_draining:
             activity.raise_complete_async()
         with self._slots.occupied(_find_workflow()):
             answer = await self._run(act, stop.set)
         if operation.name is OperationName.CREATE:
             await self._note_clone(str(operation.arguments.get("url", "")))
-        return _give_answer(answer)
+        return _give_answer(operation, answer)
 
     @activity.defn(name=TAKE_OVER)
     async def take_over(self, document: dict[str, Any]) -> None:
@@ -166,7 +167,7 @@ class PublisherActivities:
             return _refuse_unknown(document["operation"], self._publisher.id, error).model_dump(mode="json")
         stop = threading.Event()
         act = partial(self._publisher.perform, document["url"], operation, stop.is_set)
-        return _give_answer(await _run_alive(self._threads, act, stop.set))
+        return _give_answer(operation, await _run_alive(self._threads, act, stop.set))
 
 
 async def _run_alive(threads: ThreadPoolExecutor, act: Callable[[], _ResultT], stop: Callable[[], None]) -> _ResultT:
@@ -403,8 +404,8 @@ def _refuse_unknown(document: Mapping[str, Any], worker: str, error: ValidationE
     )
 
 
-def _give_answer(answer: OperationAnswer) -> dict[str, Any]:
-    """What the server gets.
+def _give_answer(operation: TaskOperation, answer: OperationAnswer) -> dict[str, Any]:
+    """What the server gets. It keeps the answer by the operation's id alone, so the answer says which operation it was.
 
     An operation is also stopped if the server did not hear of this worker for too long. The answer then says what the
     stop did, such as a check that was killed, though no caller cancelled it. A server that just came back might take it
@@ -413,7 +414,8 @@ def _give_answer(answer: OperationAnswer) -> dict[str, Any]:
     why = activity.cancellation_details()
     if why is not None and (why.timed_out or why.not_found):
         activity.raise_complete_async()
-    return _bound_answer(answer).model_dump(mode="json")
+    said = answer.model_copy(update={"digest": digest_operation(operation)})
+    return _bound_answer(said).model_dump(mode="json")
 
 
 def _bound_answer(answer: OperationAnswer) -> OperationAnswer:

@@ -152,24 +152,29 @@ class ClusterWorker:
         if not self.hub:
             return None
         if operation.name is OperationName.FORK:
-            state = self._send_fork(str(operation.arguments["fork_id"]), operation.epoch)
+            state = self._send_first(str(operation.arguments["fork_id"]), operation.epoch)
             self._send_unsent(operation)
             return state
+        if operation.name is OperationName.CREATE:
+            return self._send_first(operation.task_id, operation.epoch)
         done = describe_done(self.id, operation, value)
         if operation.name is OperationName.CLOSE:
             self.workbench.end_task_state(self.hub, operation.task_id, operation.epoch, done)
             return None
         return self.workbench.send_task_state(self.hub, operation.task_id, operation.epoch, done)
 
-    def _send_fork(self, fork_id: str, epoch: int) -> str:
-        """The first state of a new task. Its epoch is that of its parent: a worker that lost the parent, and forks it
-        late, then has an ended epoch of the fork, too. A fork that the hub does not have is deleted.
+    def _send_first(self, task_id: str, epoch: int) -> str:
+        """The first state of a new task. The epoch of a fork is that of its parent: a worker that lost the parent, and
+        forks it late, then has an ended epoch of the fork, too. A task that the hub does not have is deleted: its
+        caller gets an error, and keeps no record of it.
         """
         try:
-            return self.workbench.send_task_state(self.hub, fork_id, epoch)
-        except SandboxError:
-            self.workbench.close_task(fork_id, delete_worktree=True, discard=True)
-            raise
+            return self.workbench.send_task_state(self.hub, task_id, epoch)
+        except SandboxError as error:
+            self.workbench.close_task(task_id, delete_worktree=True, discard=True)
+            raise error.with_changes(
+                brief=f"{task_id} was not created, because the hub did not take it: {error.brief}"
+            ) from error
 
 
 def answer_operation(worker: str, operation: TaskOperation, value: object, state: str | None = None) -> OperationAnswer:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Literal
+
+from pydantic import AwareDatetime
 
 from sandbox.models.explorations import Exploration
 from sandbox.models.ids import CheckId, RepoId, TaskId
@@ -24,7 +25,7 @@ class BackgroundFacts(Model):
     operation: BackgroundOperation
     check_ids: tuple[str, ...] = ()
     state: Literal["running", "finished", "failed"]
-    started_at: datetime
+    started_at: AwareDatetime
     deadline_s: float | None = None
     check_id: CheckId | None = None
     check_run_id: str | None = None

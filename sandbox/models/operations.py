@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstraints
+from pydantic import AwareDatetime, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, StringConstraints
 
 from sandbox.models.ids import ObjectId, Sha256, TaskId
 from sandbox.models.model import Model, SparseModel
@@ -102,8 +101,9 @@ class OperationError(Model):
 class OperationAnswer(SparseModel):
     """The answer to an operation: a `value`, or an `error`. `worker`: who carried it out.
 
-    `state`: the commit in the hub that holds the task's files after the operation. `lost`: what a task lost when its
-    worker was lost before this operation, for people.
+    `digest`: of the operation that this answers (`sandbox.cluster.done_operations`); None from a worker of an earlier
+    version. `state`: the commit in the hub that holds the task's files after the operation. `lost`: what a task lost
+    when its worker was lost before this operation, for people.
     """
 
     operation_id: OperationId
@@ -112,6 +112,7 @@ class OperationAnswer(SparseModel):
     worker: WorkerId
     value: Any = None
     error: OperationError | None = None
+    digest: Sha256 | None = None
     state: ObjectId | None = None
     lost: str | None = None
 
@@ -132,7 +133,7 @@ class Placement(Model):
     url: str = ""
     repository: str = ""
     loss: str | None = None
-    lost_at: datetime | None = None
+    lost_at: AwareDatetime | None = None
 
 
 class DoneOperation(Model):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, Sha256
@@ -41,9 +40,9 @@ class ReceiptKey(Model):
 
     keyid: str = Field(pattern=r"^[0-9a-f]{64}$")
     public_key: str = Field(max_length=2000)
-    created_at: datetime | None = None
-    retired_at: datetime | None = None
-    revoked_at: datetime | None = None
+    created_at: AwareDatetime | None = None
+    retired_at: AwareDatetime | None = None
+    revoked_at: AwareDatetime | None = None
     reason: str = ""
 
 
@@ -97,7 +96,7 @@ class ReceiptCheck(Model):
     verdict: Verdict
     exit_code: int | None
     signal: int | None
-    started_at: datetime
+    started_at: AwareDatetime
     wall_time_s: float
     usage: Usage
     tests: int | None = None  # of the guest's own report, as are the failures
@@ -144,7 +143,7 @@ class Receipt(Model):
     left_out: tuple[str, ...] = ()
     artifacts: tuple[ReceiptArtifact, ...] = ()
     product_version: str
-    signed_at: datetime
+    signed_at: AwareDatetime
     digest: str = ""
     keyid: str = ""
     vouched_by: BundleSigner | None = None

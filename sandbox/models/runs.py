@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from sandbox.models.checks import Limits
 from sandbox.models.ids import CheckId, ObjectId, TaskId
@@ -189,7 +188,7 @@ class CheckRun(Model):
     cause: Cause | None = None
     exit_code: int | None
     signal: int | None
-    started_at: datetime
+    started_at: AwareDatetime
     wall_time_s: float
     usage: Usage
     stdout_tail: str

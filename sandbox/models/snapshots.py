@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from pydantic import AwareDatetime
 
 from sandbox.models.changes import Status
 from sandbox.models.ids import ObjectId, SnapshotId
@@ -18,7 +18,7 @@ class Snapshot(Model):
     id: SnapshotId
     tree: ObjectId
     commit: ObjectId
-    created_at: datetime
+    created_at: AwareDatetime
     label: str = ""
     rejected: tuple[str, ...] = ()
 

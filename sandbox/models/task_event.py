@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
+
+from pydantic import AwareDatetime
 
 from sandbox.models.ids import CheckId, TaskId
 from sandbox.models.journal import JournalEntry
@@ -28,7 +29,7 @@ class TaskEvent(SparseModel):
     sandbox runs. `text`: whole lines of guest text, or the rest of the output at its end.
     """
 
-    at: datetime
+    at: AwareDatetime
     kind: TaskEventKind
     task_id: TaskId
     operation: JournalEntry | None = None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from sandbox.models.ids import MAX_BRANCH_CHARS, ObjectId, RepoId, TaskId
 from sandbox.models.model import HostPath, Model
@@ -53,8 +52,8 @@ class Task(Model):
     pr_url: str | None = None
     pr_base: Annotated[str | None, AfterValidator(_shorten)] = None
     forked_from: TaskId | None = None
-    created_at: datetime
-    committed_at: datetime | None = None
-    pushed_at: datetime | None = None
-    closed_at: datetime | None = None
+    created_at: AwareDatetime
+    committed_at: AwareDatetime | None = None
+    pushed_at: AwareDatetime | None = None
+    closed_at: AwareDatetime | None = None
     session: str = ""

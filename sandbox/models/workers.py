@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, PositiveInt, StringConstraints
+from pydantic import AwareDatetime, Field, PositiveInt, StringConstraints
 
 from sandbox.models.model import Model, SparseModel
 
@@ -52,7 +51,7 @@ class TaskPlace(SparseModel):
     place: PositiveInt | None = None
     workers: AnnouncedCount | None = None
     loss: str | None = None
-    lost_at: datetime | None = None
+    lost_at: AwareDatetime | None = None
 
 
 def select_waiting(places: Mapping[str, TaskPlace]) -> dict[str, TaskPlace]:

@@ -413,8 +413,8 @@ def test_a_fork_that_was_interrupted_is_made_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        send = hosts.first._send_fork
-        patched.setattr(hosts.first, "_send_fork", lose)
+        send = hosts.first._send_first
+        patched.setattr(hosts.first, "_send_first", lose)
         with pytest.raises(KeyboardInterrupt):
             ask(hosts.first, task, OperationName.FORK, wish, key="fork")
     hosts.second.take_over(hosts.url, task, 2)
@@ -476,7 +476,7 @@ def test_a_host_that_was_interrupted_in_a_fork_takes_the_fork_over(
     """Which another host made meanwhile, and lost. Control: in the epoch of that fork the host has it already."""
     task, fork = begin(hosts), draw_task_id()
     with monkeypatch.context() as patched:
-        patched.setattr(hosts.first, "_send_fork", lambda *_: interrupt())
+        patched.setattr(hosts.first, "_send_first", lambda *_: interrupt())
         with pytest.raises(KeyboardInterrupt):
             ask(hosts.first, task, OperationName.FORK, {"fork_id": fork}, key="fork")
     note = hub.find_record(Home(hosts.first.workbench.home), fork, "forked.json")

@@ -241,6 +241,22 @@ def test_what_is_no_pattern_of_repositories_is_refused(tmp_path: Path, pattern: 
 
 
 @pytest.mark.parametrize(
+    "address",
+    ["temporal:x", "127.0.0.1:99999", "127.0.0.1:0", ":7233", "a b:1", "127.0.0.1", "http://a:1", "a:1:2", "[::1"],
+)
+def test_what_is_no_host_and_port_of_a_server_is_refused(tmp_path: Path, address: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT) as caught:
+        load_settings(tmp_path, {"SANDBOX_CLUSTER_ADDRESS": address})
+    assert "SANDBOX_CLUSTER_ADDRESS" in caught.value.details
+    assert "host:port" in caught.value.brief
+
+
+@pytest.mark.parametrize("address", ["", "temporal:7233", "temporal_1.example.org.:65535", "10.0.0.1:1", "[::1]:7233"])
+def test_a_host_and_a_port_are_taken_as_they_are(tmp_path: Path, address: str) -> None:
+    assert load_settings(tmp_path, {"SANDBOX_CLUSTER_ADDRESS": address}).cluster.address == address
+
+
+@pytest.mark.parametrize(
     ("text", "named"),
     [
         ("[repositories.r.checks.test]\nlimits = { memory_bytes = 1 }\n", "memory_bytes must be at least 6,291,456"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
@@ -27,7 +29,8 @@ from sandbox.cluster import asked_operations
 from sandbox.cluster.answers import read_answer, read_placement
 from sandbox.cluster.asked_operations import MOST_LOSSES, PLACES_AT_ONCE, AskedOperations, read_value
 from sandbox.cluster.cluster_workbench import ClusterWorkbench
-from sandbox.cluster.dispatcher import Dispatcher
+from sandbox.cluster.dispatcher import Dispatcher, LocalDispatcher, complete_operation, require_answer_to
+from sandbox.cluster.done_operations import digest_operation
 from sandbox.cluster.operation_table import ForkArguments
 from sandbox.cluster.task_queues import LOSS
 from sandbox.cluster.worker import ClusterWorker
@@ -387,6 +390,44 @@ def test_s141_what_is_no_answer_to_this_operation_is_an_error_of_ours(said: dict
         read_answer(said, ASKED)
 
 
+@pytest.mark.parametrize("name", [OperationName.STATUS, OperationName.FORK])
+def test_s244_the_answer_of_another_operation_of_the_same_id_is_none_to_this_one(name: OperationName) -> None:
+    """Control: the same operation, and a worker of an earlier version, which does not say which one it was."""
+    asked = ASKED.model_copy(update={"name": name})
+    for arguments in ({"path": "a"}, {}):
+        digest = digest_operation(complete_operation(asked.model_copy(update={"arguments": arguments})))
+        answer = read_answer({**SAID, "digest": digest}, asked)
+        if not arguments:
+            require_answer_to(answer, asked)
+            continue
+        with refused(ErrorCode.CONFLICT):
+            require_answer_to(answer, asked)
+    require_answer_to(read_answer(SAID, asked), asked)
+
+
+def test_s244_one_process_refuses_another_operation_of_the_same_id_too() -> None:
+    """Control: the same one is submitted again, and not carried out again."""
+    worker = MagicMock()
+    with closing(LocalDispatcher(worker)) as dispatcher:
+        for _ in range(2):
+            dispatcher.submit(ASKED)
+        with refused(ErrorCode.CONFLICT):
+            dispatcher.submit(ASKED.model_copy(update={"arguments": {"path": "a"}}))
+    assert worker.perform.call_count == 1
+
+
+@pytest.mark.parametrize("text", ["a\ud800b", "\udfff\u00e9"])
+def test_a_text_that_no_stream_can_encode_is_replaced_where_an_answer_is_read(text: str) -> None:
+    """Control: all else in the answer is as it was said, a pair of surrogates in JSON among it."""
+    said = {**SAID, "value": {"deep": [{text: text}], "kept": ["\U0001f600", 1.5, None, "\u00e9"]}}
+    found = read_answer(json.loads(json.dumps(said)), ASKED).value
+    ((key, value),) = found["deep"][0].items()
+    assert key == value == re.sub("[\ud800-\udfff]", "\ufffd", text)
+    assert found["kept"] == ["\U0001f600", 1.5, None, "\u00e9"]
+    error = {**SAID, "error": {"code": "conflict", "brief": text}}
+    read_answer(error, ASKED).model_dump_json().encode()
+
+
 @pytest.mark.parametrize(
     "read",
     [
@@ -555,7 +596,39 @@ def test_a_loss_is_told_once_to_who_asks_about_its_task(tmp_path: Path) -> None:
     assert len(asked._losses) == MOST_LOSSES
 
 
-@pytest.mark.parametrize("said", [None, [], {"lost": 3}, {"epoch": -1}, {"requirements": ["gpu"]}, {"worker": "x"}])
+@pytest.mark.parametrize("field", ["created_at", "committed_at", "pushed_at", "closed_at"])
+def test_s243_a_time_without_a_zone_in_the_record_of_a_worker_is_not_kept(tmp_path: Path, field: str) -> None:
+    """It cannot be compared with the times of other tasks: no list of this home could be sorted any more."""
+    dispatcher = MagicMock()
+    workbench = ClusterWorkbench(Workbench(tmp_path / "home", environ={}), AskedOperations(lambda: dispatcher))
+    workbench.repository = MagicMock(return_value=MagicMock(remote_url="https://host/o/r"))  # type: ignore[method-assign]
+
+    def create(at: str) -> None:
+        def place(_url: str, _arguments: object, task_id: str, _terms: object) -> OperationAnswer:
+            said = {**SAID, "task_id": task_id, "value": {**RECORD, "id": task_id, field: at}}
+            return OperationAnswer.model_validate(said)
+
+        dispatcher.place = place
+        workbench.create_task("host-o-r")
+
+    create(LOST_AT)  # control
+    with refused(ErrorCode.INTERNAL):
+        create(LOST_AT.removesuffix("Z"))
+    assert len(workbench.task_lines()) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        [],
+        {"lost": 3},
+        {"epoch": -1},
+        {"requirements": ["gpu"]},
+        {"worker": "x"},
+        {"loss": "x", "lost_at": LOST_AT.removesuffix("Z")},
+    ],
+)
 def test_s141_what_is_no_place_of_a_task_is_an_error_of_ours(said: object) -> None:
     newer = {"worker": SAID["worker"], "epoch": 2, "lost": ["a"], "of_a_newer_version": True}
     assert read_placement(newer).lost == ["a"], "control"

@@ -70,18 +70,25 @@ def test_a_task_that_another_worker_has_is_not_explored_from_an_older_state(is_h
     assert (answer.error.reason if answer.error else None) == (None if is_here else "on_another_worker")
 
 
+CREATE = TaskOperation(id="create", task_id=TASK, epoch=3, name=OperationName.CREATE, arguments={"url": HUB})
+
+
 @pytest.mark.parametrize("is_down", [False, True])
-def test_a_fork_that_the_hub_does_not_have_is_deleted(is_down: bool) -> None:
+@pytest.mark.parametrize("asked", [complete_operation(fork("one")), CREATE], ids=["fork", "create"])
+def test_a_new_task_that_the_hub_does_not_have_is_deleted(asked: TaskOperation, *, is_down: bool) -> None:
+    made = name_fork(asked) if asked.name is OperationName.FORK else TASK
     bench = MagicMock(instance_id="0" * 16)
     bench.answer_once.side_effect = lambda _, perform: perform()
-    bench.fork_named_task.return_value = None
+    bench.fork_named_task.return_value = bench.create_named_task.return_value = None
+    bench.find_done_operation.return_value = None
     bench.send_task_state.return_value = "0" * 40
     if is_down:
-        bench.send_task_state.side_effect = SandboxError(ErrorCode.NETWORK_ERROR, "the hub is down")
-    asked = complete_operation(fork("one"))
+        bench.send_task_state.side_effect = SandboxError(ErrorCode.NETWORK_ERROR, "host is down")
     answer: OperationAnswer = ClusterWorker(bench, HUB).perform(asked)
-    bench.send_task_state.assert_called_once_with(HUB, name_fork(asked), 3)
-    assert bench.close_task.called is is_down
-    assert (answer.error is not None, answer.state is None) == (is_down, is_down)
-    if is_down:
-        bench.close_task.assert_called_once_with(name_fork(asked), delete_worktree=True, discard=True)
+    assert bench.send_task_state.call_args.args[:3] == (HUB, made, 3)
+    assert (answer.error is not None, answer.state is None, bench.close_task.called) == (is_down,) * 3
+    if answer.error is not None:
+        bench.close_task.assert_called_once_with(made, delete_worktree=True, discard=True)
+        assert made in answer.error.brief
+        assert "the hub" in answer.error.brief
+        assert "host is down" in answer.error.brief

@@ -11,6 +11,7 @@ import pytest
 from temporalio.activity import ActivityCancellationDetails, _CompleteAsyncError
 from temporalio.testing import ActivityEnvironment
 
+from sandbox.cluster.done_operations import digest_operation
 from sandbox.cluster.temporal_worker import PublisherActivities, WorkerActivities
 from sandbox.cluster.worker_slots import WorkerSlots
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
@@ -84,4 +85,7 @@ def test_s176_what_was_stopped_because_the_server_heard_nothing_is_not_answered(
 @pytest.mark.parametrize("why", ["cancel_requested", "worker_shutdown"])
 def test_what_a_caller_stopped_is_answered(name: str, why: str) -> None:
     """Control."""
-    assert carry_out(ASKED[name](), ActivityCancellationDetails(**{why: True}))["value"] == ["killed"]
+    answer = carry_out(ASKED[name](), ActivityCancellationDetails(**{why: True}))
+    asked = {"check": OperationName.CHECK, "reading": OperationName.STATUS, "push": OperationName.PUSH}[name]
+    assert answer["value"] == ["killed"]
+    assert answer["digest"] == digest_operation(TaskOperation.model_validate(describe(asked)))

@@ -7,11 +7,14 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from temporalio.api.common.v1 import GrpcStatus
+from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from sandbox.cluster import server_requests
-from sandbox.cluster.server_requests import ServerRequests
+from sandbox.cluster.server_requests import ServerRequests, make_server_error
+from sandbox.errors import ErrorCode
 
 
 @pytest.fixture(autouse=True)
@@ -194,3 +197,15 @@ def test_a_request_without_an_end_is_ended_by_our_own_limit() -> None:
     with pytest.raises(TimeoutError):
         asyncio.run(ServerRequests().ask(request, 0.1))
     assert time.monotonic() - began < 30
+
+
+def test_a_namespace_that_the_server_does_not_have_is_no_unknown_task() -> None:
+    """Control: what else it does not find."""
+    status = GrpcStatus(code=RPCStatusCode.NOT_FOUND)
+    status.details.add().Pack(NamespaceNotFoundFailure(namespace="teem"))
+    missing = RPCError("Namespace teem is not found.", RPCStatusCode.NOT_FOUND, status.SerializeToString())
+    found = make_server_error("host:7233", missing, None)
+    assert found.code is ErrorCode.INVALID_INPUT
+    assert "teem" in found.brief
+    assert "cluster.namespace" in found.hint
+    assert make_server_error("host:7233", failure(RPCStatusCode.NOT_FOUND), None).code is ErrorCode.NOT_FOUND

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.git import objects
 from sandbox.git.process import Git
 from sandbox.git.transport import RemoteAccess
-from sandbox.workbench.delivery import hub
+from sandbox.workbench.delivery import hub, hub_states
 from tests.unit.conftest import Upstream, refused
 from tests.unit.desk import Desk, on_disk
 
@@ -76,6 +77,19 @@ def test_a_damaged_state_is_not_claimed(desk: Desk, monkeypatch: pytest.MonkeyPa
     assert (desk.root / "f").read_bytes() == b"sent\n"
     assert desk.workbench.task(desk.task.id).head_commit == desk.task.base_commit
     assert not [ref for ref in desk.refs() if ref.split()[0].endswith("/hub")]
+
+
+def test_s243_a_state_with_a_time_without_a_zone_is_damaged(desk: Desk) -> None:
+    """Its record would be compared with those of this home. Control: the same time with its zone."""
+    task, git = desk.task, desk.workbench._services.repositories.open(desk.task.repo_id)[1]
+    for created_at in (task.created_at, task.created_at.replace(tzinfo=None)):
+        record = task.model_copy(update={"created_at": created_at})
+        state = hub_states.commit_state(git, record, objects.tree_of(git, task.head_commit), None)
+        if created_at.tzinfo:
+            assert hub_states.read_state(git, state, task.id, task.repo_id).task.created_at == created_at
+            continue
+        with refused(ErrorCode.UNSAFE_REPOSITORY):
+            hub_states.read_state(git, state, task.id, task.repo_id)
 
 
 def test_a_task_that_is_in_use_is_not_claimed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
