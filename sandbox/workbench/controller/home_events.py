@@ -133,17 +133,12 @@ def list_after(home: Home, event_id: str, limit: int) -> tuple[HomeEvent, ...]:
     return newest.list()
 
 
-<<<<<<< HEAD
-def follow_home(home: Home, poll_s: float) -> Iterator[HomeEvent | None]:
-    """Yield what happens from now on, and None after each look, so that the caller can end."""
-    places = measure_journals(home)
-=======
 def _require_limit(limit: int) -> None:
     if not 0 <= limit <= sys.maxsize:
         raise SandboxError(ErrorCode.INVALID_INPUT, f"The number of events to list must be from 0 to {sys.maxsize}")
 
 
-def follow_home(home: Home, poll_s: float = POLL_S) -> Iterator[HomeEvent | None]:
+def follow_home(home: Home, poll_s: float) -> Iterator[HomeEvent | None]:
     """Yield what happens from this call on, and None after each look, so that the caller can end.
 
     Raises: `invalid_input` for `poll_s`.
@@ -159,7 +154,6 @@ def require_poll_interval(poll_s: float) -> None:
 
 
 def _look_again(home: Home, places: dict[str, int], poll_s: float) -> Iterator[HomeEvent | None]:
->>>>>>> c68ad15c1f3d1021763025059fc0c4ecb5591a51
     while True:
         for line in read_new_lines(home, places):
             places[line.journal] = line.end
