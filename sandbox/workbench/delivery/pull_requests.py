@@ -263,25 +263,42 @@ def poll_status(services: Services, forge: Forge, task: Task) -> PullRequestStat
 
 def _update_task(services: Services, task: Task, pull: PullRequest) -> None:
     """Update the task's record from the forge. While another operation holds the task, the next poll does it."""
+    closes = pull.state is PullState.CLOSED and task.status is not TaskStatus.CLOSED and task.pr_url == pull.url
     try:
-        if pull.state is PullState.CLOSED and task.status is not TaskStatus.CLOSED and task.pr_url == pull.url:
+        if task.status is TaskStatus.CLOSED:
+            _save_head_of_closed(services.home, task.id, pull)
+            return
+        with lifecycle.lock_task(services, task.id, wait_s=lifecycle.EDIT_WAIT_S if closes else 0.0) as now:
+            is_new = pull.state is PullState.MERGED and now.status is not TaskStatus.MERGED
+            _save_state(services.home, now, pull)
+        if closes:
             with record_operation(services, task.id, "close", {"url": pull.url}, names=[pull.url]) as done:
                 done(lifecycle.close_task(services, task.id, delete=False, discard=False))
-        elif task.status is not TaskStatus.CLOSED:
-            with lifecycle.lock_task(services, task.id, wait_s=0.0) as now:
-                is_new = pull.state is PullState.MERGED and now.status is not TaskStatus.MERGED
-                _save_state(services.home, now, pull)
-            if is_new:
-                with record_operation(services, task.id, "pr-merged", {"url": pull.url}, names=[pull.url]):
-                    pass  # the journal says when this host learned of it
+        elif is_new:
+            with record_operation(services, task.id, "pr-merged", {"url": pull.url}, names=[pull.url]):
+                pass  # the journal says when this host learned of it
     except SandboxError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
 
 
+def _save_head_of_closed(home: Home, task_id: str, pull: PullRequest) -> None:
+    """The head says which commits the forge keeps, so which need no copy here. Raises: `conflict` for a task in use."""
+    with home.locked(task_id, 0.0):
+        now = find_task(home, task_id, allow_closed=True)
+        if now.pr_url == pull.url and now.pr_head != pull.head_commit:
+            save_task(home, now.model_copy(update={"pr_head": pull.head_commit}))
+
+
 def _save_state(home: Home, task: Task, pull: PullRequest) -> None:
     """The caller holds the task's lock."""
     known = {PullState.OPEN: TaskStatus.PR_OPEN, PullState.MERGED: TaskStatus.MERGED}
-    status = known.get(pull.state, task.status)
-    if (task.pr_url, task.pr_base, task.status) != (pull.url, pull.base, status):
-        save_task(home, task.model_copy(update={"pr_url": pull.url, "pr_base": pull.base, "status": status}))
+    said = {
+        "pr_url": pull.url,
+        "pr_base": pull.base,
+        "pr_head": pull.head_commit,
+        "status": known.get(pull.state, task.status),
+    }
+    after = task.model_copy(update=said)
+    if after != task:
+        save_task(home, after)

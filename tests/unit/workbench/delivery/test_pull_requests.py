@@ -382,3 +382,18 @@ def test_a_pull_request_with_another_base_than_the_task_gets_nothing(bench: Benc
         workbench.open_pull_request(bench.task.id)
         assert bench.upstream.oid(bench.task.branch) != before
         assert workbench.task(bench.task.id).pr_base == "release"
+
+
+def test_the_head_that_the_forge_names_is_recorded_also_of_a_closed_task(bench: Bench) -> None:
+    """It says which commits need no copy here."""
+    with bench.workbench("none") as workbench:
+        workbench.open_pull_request(bench.task.id)
+        assert bench.forge.pull is not None
+        opened = bench.forge.pull.pull
+        assert workbench.task(bench.task.id).pr_head == opened.head_commit
+        workbench.close_task(bench.task.id, delete_worktree=False)
+        merged = opened.model_copy(update={"state": PullState.MERGED, "head_commit": "1" * 40})
+        for url, head in (("https://github.com/o/r/pull/2", opened.head_commit), (opened.url, merged.head_commit)):
+            found = merged.model_copy(update={"url": url})
+            pull_requests._update_task(workbench._services, workbench.task(bench.task.id), found)
+            assert workbench.task(bench.task.id).pr_head == head
