@@ -31,6 +31,7 @@ from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.refs import require_ref_name
 from sandbox.git.shallow import is_shallow, keep_known_history, read_boundary
 from sandbox.git.shutdown import Shutdown
+from sandbox.git.ssh_options import quote_path
 from sandbox.git.stale_locks import run_despite_stale_locks
 from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, last_header, retry_after
@@ -169,7 +170,7 @@ def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
     options = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "accept-new",
-        "UserKnownHostsFile": str(access.known_hosts),
+        "UserKnownHostsFile": quote_path(access.known_hosts),
         "GlobalKnownHostsFile": "/dev/null",
         "PermitLocalCommand": "no",
         "ProxyCommand": "none",
@@ -177,7 +178,7 @@ def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
         "ServerAliveInterval": "15",
     }
     if access.credential is not None and access.credential.ssh_key is not None:
-        command += ["-i", str(access.credential.ssh_key)]
+        options["IdentityFile"] = quote_path(access.credential.ssh_key)
         options["IdentitiesOnly"] = "yes"
     for name, value in options.items():
         command += ["-o", f"{name}={value}"]

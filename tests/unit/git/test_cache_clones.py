@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -29,6 +30,7 @@ from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.failures import classify
 from sandbox.git.process import Git, build_command_line
 from sandbox.git.push.send import push
+from sandbox.git.ssh_options import quote_path
 from sandbox.git.transport import RemoteAccess, RemoteHead, network_access
 from sandbox.remotes import parse_remote
 from tests.unit.conftest import IDENTITY, Upstream, access_to, refused, run
@@ -464,10 +466,27 @@ def test_ssh_reads_no_configuration_and_forwards_nothing(tmp_path: Path) -> None
         command = network.env["GIT_SSH_COMMAND"]
     for part in ("-F /dev/null", "-a -x", "BatchMode=yes", "StrictHostKeyChecking=accept-new", "ProxyCommand=none"):
         assert part in command
-    for part in ("PermitLocalCommand=no", "GlobalKnownHostsFile=/dev/null", f"-i '{tmp_path}/a key'", "IdentitiesOnly"):
+    for part in ("PermitLocalCommand=no", "GlobalKnownHostsFile=/dev/null", "IdentitiesOnly=yes"):
         assert part in command
-    assert f"UserKnownHostsFile={tmp_path}/known_hosts" in command
+    words = shlex.split(command)
+    assert f'UserKnownHostsFile="{tmp_path}/known_hosts"' in words
+    assert f'IdentityFile="{tmp_path}/a key"' in words
     assert network.env["SSH_AUTH_SOCK"] == "/agent"
+
+
+def test_ssh_reads_our_files_in_a_folder_with_any_ordinary_name(tmp_path: Path) -> None:
+    """ssh splits the names of such files at spaces, and replaces `%h` with the host's name."""
+    assert quote_path(Path("/my 100%home/known_hosts")) == '"/my 100%%home/known_hosts"'
+    asked = ("ssh", "-F", "/dev/null", "-G", "-o", f"UserKnownHostsFile={quote_path(tmp_path / 'my 100%home/k')}", "h")
+    shown = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=10).stdout
+    assert f"userknownhostsfile {tmp_path}/my 100%home/k\n" in shown.replace("%%", "%"), "some versions expand it first"
+
+
+@pytest.mark.parametrize("name", ['a"b', "a${HOME}b", "a\\b"])
+def test_ssh_is_not_started_with_a_file_that_it_would_read_elsewhere(tmp_path: Path, name: str) -> None:
+    access = RemoteAccess(parse_remote("git@host:o/r"), None, tmp_path / name / "known_hosts", {})
+    with refused(ErrorCode.INVALID_INPUT), network_access(access):
+        pass
 
 
 class Heard:
