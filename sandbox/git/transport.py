@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
-from sandbox.git.failures import classify, fetch_memory_error, is_moved_ref, is_transient, may_need_more_memory
+from sandbox.git.failures import NOT_GIT, classify, fetch_memory_error, is_moved_ref, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.read_refs import NOTES, SHOWN
 from sandbox.git.local.repository_layout import open_local_repository
@@ -66,6 +66,7 @@ _FIRST_REFS_MEMORY_BYTES = 48 * 1024**2
 MAX_REFS = 100_000  # a fetch takes 1 kB of memory for each
 TASK_BRANCHES = "space-agent/"
 _SHOWN_BRANCHES = 10
+_PAGE_TYPES = ("text/html", "application/xhtml+xml")
 _ANSWER_BYTES = 32 * 1024**2  # output of `ls-remote`: half a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
 _BRANCH_REFSPEC = "+refs/heads/*:refs/remotes/origin/*"
@@ -337,10 +338,11 @@ def _too_many_refs_error(number: int) -> SandboxError:
 
 
 def _require_git_answer(result: GitResult, trace: str) -> None:
-    """A page for people is no empty repository, which git takes it for; of a redirect say where it leads, without the
-    query, which may hold a secret of a sign-in. Raises: `network_error`.
+    """A page for people is no empty repository, which git takes it for if it has one line, and no failure of ours; of a
+    redirect say where it leads, without the query, which may hold a secret of a sign-in. Raises: `network_error`.
     """
-    if result.code == 0 and not result.stdout.strip() and last_header(trace, "content-type").startswith("text/html"):
+    is_other = NOT_GIT.search(result.stderr) is not None if result.code else not result.stdout.strip()
+    if is_other and last_header(trace, "content-type").lower().startswith(_PAGE_TYPES):
         raise SandboxError(
             ErrorCode.NETWORK_ERROR,
             "The server answered with a web page instead of a repository",

@@ -498,7 +498,7 @@ class Heard:
 
 
 @contextmanager
-def http_server(status: int, headers: dict[str, str]) -> Iterator[tuple[str, Heard]]:
+def http_server(status: int, headers: dict[str, str], body: bytes = b"") -> Iterator[tuple[str, Heard]]:
     heard = Heard()
 
     class Handler(BaseHTTPRequestHandler):
@@ -510,6 +510,7 @@ def http_server(status: int, headers: dict[str, str]) -> Iterator[tuple[str, Hea
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -535,12 +536,15 @@ def test_an_http_status_is_a_typed_error(status: int, code: ErrorCode, upstream:
     assert heard.paths == ["/o/r.git/info/refs?service=git-upload-pack"]
 
 
-def test_a_page_for_people_is_no_empty_repository(upstream: Upstream, tmp_path: Path) -> None:
-    """Control: the same answer, of another type, is one without commits."""
-    for kind, code in (("text/html; charset=utf-8", ErrorCode.NETWORK_ERROR), ("text/plain", ErrorCode.NOT_FOUND)):
-        with http_server(200, {"Content-Type": kind}) as (url, _), refused(code) as caught:
-            transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
-        assert ("sign-in" in caught.value.hint) is (code is ErrorCode.NETWORK_ERROR)
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "TEXT/HTML", "application/xhtml+xml", "text/plain"])
+@pytest.mark.parametrize("body", [b"", b"<html>sign in</html>", b"<!DOCTYPE html>\n<html>sign in</html>\n"])
+def test_a_page_for_people_is_no_empty_repository(upstream: Upstream, tmp_path: Path, kind: str, body: bytes) -> None:
+    """Control: the same answer, of another type, is one without commits, or not of git."""
+    is_page = kind != "text/plain"
+    code = ErrorCode.NETWORK_ERROR if is_page or b"\n" in body else ErrorCode.NOT_FOUND
+    with http_server(200, {"Content-Type": kind}, body) as (url, _), refused(code) as caught:
+        transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+    assert ("sign-in" in caught.value.hint) is is_page
 
 
 def test_a_redirect_that_is_not_followed_is_named_without_its_query(upstream: Upstream, tmp_path: Path) -> None:
