@@ -262,7 +262,8 @@ def read_remote_refs(git: Git, access: RemoteAccess, default: str = "") -> Remot
     `default`: the branch to take for it if the remote's HEAD names none that is there.
 
     The list is free: git requests all refs anyway. Raises: network errors; `not_found` for an empty remote,
-    and for one of several branches without a default branch; `quota_exceeded` for too many refs.
+    and for one of several branches without a default branch; `quota_exceeded` for too many refs; `unsafe_repository`
+    for a default branch with a name that is not supported.
     """
     branch, commit, refs = "", "", dict[str, str]()
     for value, name in list_refs(git, access, "--symref", patterns=("HEAD", "refs/heads/*", "refs/tags/*")):
@@ -277,7 +278,20 @@ def read_remote_refs(git: Git, access: RemoteAccess, default: str = "") -> Remot
     if not commit:
         branch = _choose_branch(refs, default)
         commit = refs[f"refs/heads/{branch}"]
-    return RemoteRefs(RemoteHead(require_ref_name(branch) if branch else "", commit), refs)
+    return RemoteRefs(RemoteHead(_require_default_branch(branch) if branch else "", commit), refs)
+
+
+def _require_default_branch(branch: str) -> str:
+    try:
+        return require_ref_name(branch)
+    except SandboxError as error:
+        raise SandboxError(
+            ErrorCode.UNSAFE_REPOSITORY,
+            "The remote's default branch has a name that is not supported",
+            details=error.details,
+            hint="Choose another default branch where it is hosted, or rename it, with letters, digits and . _ - + @ # "
+            "% = / only. Other branches may have any name.",
+        ) from error
 
 
 def _choose_branch(refs: Mapping[str, str], default: str) -> str:

@@ -219,6 +219,21 @@ def test_the_only_branch_is_the_default_of_a_remote_that_names_another(
     assert caught.value.details == "2 branches: dev, main"
 
 
+@pytest.mark.parametrize("is_head", [True, False], ids=["HEAD names it", "it is the only one"])
+def test_a_default_branch_that_we_cannot_use_is_the_remotes(
+    upstream: Upstream, access: RemoteAccess, monkeypatch: pytest.MonkeyPatch, is_head: bool
+) -> None:
+    """The user has given no name that could be mended."""
+    name, oid = "release(2.x)", upstream.oid("main")
+    head = [(f"ref: refs/heads/{name}", "HEAD"), (oid, "HEAD")] if is_head else []
+    monkeypatch.setattr(transport, "list_refs", lambda *_, **__: [*head, (oid, f"refs/heads/{name}")])
+    with refused(ErrorCode.UNSAFE_REPOSITORY) as caught:
+        transport.read_remote_refs(Git(upstream.git_dir), access)
+    assert "default branch" in caught.value.brief
+    assert name in caught.value.details
+    assert "Choose another default branch" in caught.value.hint
+
+
 def test_a_detached_head_is_the_branch_at_its_commit(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
     upstream.git("branch", "aaa")
     upstream.git("checkout", "--quiet", "--detach")
