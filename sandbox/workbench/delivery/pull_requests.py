@@ -33,8 +33,10 @@ from sandbox.workbench.tasks import lifecycle
 if TYPE_CHECKING:
     from sandbox.forges import body
     from sandbox.models.receipts import SignedReceipt
+    from sandbox.workbench.tasks import sync
 else:
     body = LazyModule("sandbox.forges.body")
+    sync = LazyModule("sandbox.workbench.tasks.sync")
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def require_openable(services: Services, task: Task, remote: Remote) -> None:
     """Refuse a pull request that no answer of a server could make possible. A host that is not known as a forge gets
     the branch: its answer to the push may name the page where a person opens the pull request.
 
-    Raises: `forge_unsupported` for a local path; `invalid_input`.
+    Raises: `forge_unsupported` for a local path; `invalid_input`; `not_found` for a base that the remote no longer has.
     """
     if remote.protocol == "file":
         require_forge(remote, task.branch, task.base_branch)
@@ -114,9 +116,12 @@ def require_openable(services: Services, task: Task, remote: Remote) -> None:
 
 
 def _require_base(repositories: RegisteredRepositories, task: Task) -> None:
-    """A task may start at a tag or a commit, but a pull request needs a branch as base. Raises: `invalid_input`."""
-    _, git = repositories.open(task.repo_id)
+    """A task may start at a tag or a commit, but a pull request needs a branch as base. Raises: `invalid_input`;
+    `not_found` for a branch that the remote no longer has.
+    """
+    repository, git = repositories.open(task.repo_id)
     if resolve_ref(git, f"refs/remotes/origin/{task.base_branch}") is None:
+        sync.require_base_branch(git, repository, task, task.base_branch)
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"{task.id} starts at {task.base_branch}, which is not a branch that a pull request can be merged into",

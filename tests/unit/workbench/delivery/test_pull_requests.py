@@ -397,3 +397,19 @@ def test_the_head_that_the_forge_names_is_recorded_also_of_a_closed_task(bench: 
             found = merged.model_copy(update={"url": url})
             pull_requests._update_task(workbench._services, workbench.task(bench.task.id), found)
             assert workbench.task(bench.task.id).pr_head == head
+
+
+def test_a_base_that_was_renamed_on_the_remote_is_named_as_such(bench: Bench) -> None:
+    """Control: a task that starts at a commit has no branch that a request could go into."""
+    with bench.workbench("none") as workbench:
+        base = workbench.task(bench.task.id).base_commit
+        bench.upstream.git("branch", "-m", "main", "trunk")
+        workbench.clone(str(bench.upstream.root))
+        with refused(ErrorCode.NOT_FOUND) as caught:
+            workbench.open_pull_request(bench.task.id)
+        assert "has no branch 'main' any more" in caught.value.brief
+        assert "--onto trunk" in caught.value.hint
+        save_task(Home(bench.home), workbench.task(bench.task.id).model_copy(update={"base_branch": base}))
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            workbench.open_pull_request(bench.task.id)
+        assert f"starts at {base}" in caught.value.brief
