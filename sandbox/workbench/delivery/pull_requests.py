@@ -170,7 +170,8 @@ class _PullRequestOpener:
             return self._update_existing(found)
         if found is not None and found.pull.state is PullState.MERGED:
             self._require_new_commit(found.pull)
-        return self.forge.open(self.proposal).pull
+        opened = self.forge.open(self.proposal)
+        return opened.pull if opened.pull.created else self._update_existing(opened)
 
     def _require_new_commit(self, merged: PullRequest) -> None:
         if merged.head_commit != self.task.head_commit:

@@ -413,3 +413,27 @@ def test_a_base_that_was_renamed_on_the_remote_is_named_as_such(bench: Bench) ->
         with refused(ErrorCode.INVALID_INPUT) as caught:
             workbench.open_pull_request(bench.task.id)
         assert f"starts at {base}" in caught.value.brief
+
+
+def test_a_request_that_was_found_in_place_of_an_opened_one_is_handled_as_an_existing_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a lost answer, or where another process opened one meanwhile: it may go elsewhere, or be a draft."""
+    open_one = bench.forge.open
+
+    def recover(proposal: Proposal) -> PullWithText:
+        found = open_one(replace(proposal, draft=True, base=base))
+        return replace(found, pull=found.pull.model_copy(update={"created": False}))
+
+    monkeypatch.setattr(bench.forge, "open", recover)
+    with bench.workbench("none") as workbench:
+        base = "release"
+        with refused(ErrorCode.CONFLICT) as caught:
+            workbench.open_pull_request(bench.task.id, draft=False)
+        assert "base is release" in caught.value.brief
+        assert workbench.task(bench.task.id).pr_url is None
+        bench.forge.pull, base = None, "main"
+        pull = workbench.open_pull_request(bench.task.id, draft=False)
+        assert (pull.draft, pull.created) == (False, False)
+        assert bench.forge.pull is not None
+        assert not bench.forge.pull.pull.draft
