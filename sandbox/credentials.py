@@ -11,17 +11,26 @@ import base64
 import json
 import stat
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from sandbox.document_errors import parse_toml
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.lazy_module import LazyModule
+from sandbox.lazy_pattern import lazy_pattern
 
 if TYPE_CHECKING:
     from sandbox import home_owner
@@ -34,6 +43,11 @@ _TOKENS = {
     "github.com": (("GH_TOKEN", "GITHUB_TOKEN"), "x-access-token"),
     "gitlab.com": (("GITLAB_TOKEN",), "oauth2"),
 }
+_TOKEN_NAME = lazy_pattern(
+    r"(?:gh[a-z]|github_pat|glpat|gl[a-z]+)[_-][A-Za-z0-9_.-]{8,}|(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_-]{20,}"
+)
+"""User names that are tokens: with a prefix of GitHub or GitLab, or as long as a token, with letters and digits."""
+_GITHUB_PASSWORD = "x-oauth-basic"  # noqa: S105 - what GitHub once said to give beside a token as user name
 TOKEN_VARIABLES = tuple(name for names, _ in _TOKENS.values() for name in names)
 """Variables of the environment that hold a secret."""
 
@@ -65,6 +79,29 @@ class Credential(BaseModel):
     ssh_key: Path | None = None
     ca_file: Path | None = None
     keyring: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_form(cls, fields: object) -> object:
+        """`TOKEN:x-oauth-basic` as `x-access-token:TOKEN`: a token as user name would be shown to every user of the
+        host, as git passes the name in an argument (docs/credentials.md).
+        """
+        if not isinstance(fields, dict):
+            return fields
+        username, secret = fields.get("username"), fields.get("secret")
+        password = secret.get_secret_value() if isinstance(secret, SecretStr) else secret
+        if password != _GITHUB_PASSWORD or not isinstance(username, str) or not is_token(username):
+            return fields
+        return {**fields, "username": _TOKENS["github.com"][1], "secret": SecretStr(username)}
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        for name, value in super().__repr_args__():
+            yield name, "***" if name == "username" and is_token(self.username) else value
+
+
+def is_token(username: str) -> bool:
+    """Whether a user name has the form of a token."""
+    return _TOKEN_NAME.fullmatch(username) is not None
 
 
 class _CredentialFile(BaseModel):
@@ -177,12 +214,20 @@ def _has_credential(entry: Credential, protocol: str) -> bool:
     return entry.keyring or bool(entry.secret.get_secret_value()) or entry.ca_file is not None
 
 
+def list_secret_texts(credential: Credential) -> tuple[str, ...]:
+    """The secret, if it is known here, and the user name if that is a token."""
+    username = credential.username if is_token(credential.username) else ""
+    return tuple(text for text in (credential.secret.get_secret_value(), username) if text)
+
+
 def remove_secret(text: str, credential: Credential | None) -> str:
-    """Remove the secret, in all encodings we send, from a text of a server that may repeat it."""
-    secret = credential.secret.get_secret_value() if credential else ""
-    if credential is None or not secret:
+    """Remove the secret, in all encodings we send, from a text of a server that may repeat it; a token that is the user
+    name, too.
+    """
+    if credential is None or not credential.secret.get_secret_value():
         return text
-    basic = base64.b64encode(f"{credential.username}:{secret}".encode()).decode()
-    for spelling in (secret, quote(secret, safe=""), quote(basic, safe=""), basic):
+    basic = base64.b64encode(f"{credential.username}:{credential.secret.get_secret_value()}".encode()).decode()
+    plain = list_secret_texts(credential)
+    for spelling in (*plain, *(quote(secret, safe="") for secret in plain), quote(basic, safe=""), basic):
         text = text.replace(spelling, "***")
     return text

@@ -113,7 +113,8 @@ class Forge(Protocol):
         """
 
     def open(self, proposal: Proposal) -> PullWithText:
-        """Open a pull request. Call `find` first; if one was opened meanwhile, that one is returned.
+        """Open a pull request. Call `find` first; if one was opened meanwhile, that one is returned, not `created`: it
+        may have another base or text.
 
         Never retried. Raises: `conflict` when the branches do not differ, `not_found` for an unknown branch.
         """

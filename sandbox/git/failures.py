@@ -9,7 +9,7 @@ from sandbox.errors import DISK_FULL, DISK_FULL_HINT, ErrorCode, SandboxError
 from sandbox.lazy_pattern import lazy_pattern
 
 _PERMANENT = lazy_pattern(
-    r"certificate|unexpected tls packet|wrong version number|\bredirect"
+    r"certificate|unexpected tls packet|wrong version number|\bredirect|fatal: remote error:|is this a git repository"
     r"|(returned error:|tunnel failed, response) (3|4(?!29))",
     re.IGNORECASE,
 )
@@ -26,6 +26,8 @@ _FETCH_MEMORY_HINT = (
     "The remote advertises too many refs, or sends too many objects, or too large ones. For a repository that you "
     "trust, raise `remotes.max_fetch_memory_bytes` in config.toml."
 )
+NOT_GIT = lazy_pattern(r"not valid: is this a git repository\?")
+"""git's words for an answer with several lines that are not of its protocol; one line it takes for no refs."""
 _REF_MOVED = r"^error: cannot lock ref '': is at [0-9a-f]+ but expected [0-9a-f]+"
 _WALKS = {"describe", "fsck", "merge-base", "rev-list"}  # what they hold is commits, not contents of files
 _LONG_HISTORY_HINT = (
@@ -97,6 +99,12 @@ _RULES = (
         "Its history may have changed. If it does not serve partial clones, clone it without --partial.",
     ),
     (
+        r"not valid: is this a git repository\?",
+        ErrorCode.NETWORK_ERROR,
+        "The server's answer is of no git repository",
+        "Check the URL: the server, or a proxy before it, answers it with other data.",
+    ),
+    (
         r"detected dubious ownership",
         ErrorCode.UNSAFE_REPOSITORY,
         "The local repository belongs to another user, so git does not read it",
@@ -139,6 +147,21 @@ _RULES = (
         ErrorCode.NETWORK_ERROR,
         "The remote limits the rate of our requests",
         "Wait, then try again. A credential often raises the limit.",
+    ),
+    *(
+        (rf"returned error: {status}\b", ErrorCode.NETWORK_ERROR, f"{brief} (HTTP {status})", hint)
+        for status, brief, hint in (
+            (400, "The remote's server takes our request for malformed", "Check the URL, and a proxy on the way."),
+            (402, "The remote's server demands a payment", "Its web page says what for."),
+            (410, "The remote's server no longer has the repository", "If it has moved, use its new URL."),
+            (451, "The remote's server must not send it for legal reasons", "Its web page may name them."),
+        )
+    ),
+    (
+        r"returned error: 4(?!0[134])\d\d\b",
+        ErrorCode.NETWORK_ERROR,
+        "The remote's server refused the request",
+        "The details have the HTTP status. Check the URL, and a proxy on the way.",
     ),
     (
         r"returned error: 3\d\d\b|\bredirect",
@@ -195,6 +218,12 @@ _RULES = (
         ErrorCode.UNSAFE_REPOSITORY,
         "The remote sent objects that git refuses as unsafe",
         "The repository contains malformed or hostile objects. It cannot be used.",
+    ),
+    (
+        r"^fatal: remote error:",  # after what servers say in known words
+        ErrorCode.NETWORK_ERROR,
+        "The remote's server answered with an error",
+        "The details have its words.",
     ),
 )
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.credentials import Credential, remove_secret
 from sandbox.errors import ErrorCode, SandboxError, describe_briefly
-from sandbox.git.failures import classify, fetch_memory_error, is_moved_ref, is_transient, may_need_more_memory
+from sandbox.git.failures import NOT_GIT, classify, fetch_memory_error, is_moved_ref, is_transient, may_need_more_memory
 from sandbox.git.local.local_remotes import local_path_of, require_local_repository
 from sandbox.git.local.read_refs import NOTES, SHOWN
 from sandbox.git.local.repository_layout import open_local_repository
@@ -31,6 +31,7 @@ from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.refs import require_ref_name
 from sandbox.git.shallow import is_shallow, keep_known_history, read_boundary
 from sandbox.git.shutdown import Shutdown
+from sandbox.git.ssh_options import quote_path
 from sandbox.git.stale_locks import run_despite_stale_locks
 from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, last_header, retry_after
@@ -65,6 +66,7 @@ _FIRST_REFS_MEMORY_BYTES = 48 * 1024**2
 MAX_REFS = 100_000  # a fetch takes 1 kB of memory for each
 TASK_BRANCHES = "space-agent/"
 _SHOWN_BRANCHES = 10
+_PAGE_TYPES = ("text/html", "application/xhtml+xml")
 _ANSWER_BYTES = 32 * 1024**2  # output of `ls-remote`: half a million ordinary refs
 _TRACE_BYTES = 16 * 1024**2  # everything `ls-remote` writes to files: headers in memory, a line of known_hosts
 _BRANCH_REFSPEC = "+refs/heads/*:refs/remotes/origin/*"
@@ -169,7 +171,7 @@ def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
     options = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "accept-new",
-        "UserKnownHostsFile": str(access.known_hosts),
+        "UserKnownHostsFile": quote_path(access.known_hosts),
         "GlobalKnownHostsFile": "/dev/null",
         "PermitLocalCommand": "no",
         "ProxyCommand": "none",
@@ -177,7 +179,7 @@ def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
         "ServerAliveInterval": "15",
     }
     if access.credential is not None and access.credential.ssh_key is not None:
-        command += ["-i", str(access.credential.ssh_key)]
+        options["IdentityFile"] = quote_path(access.credential.ssh_key)
         options["IdentitiesOnly"] = "yes"
     for name, value in options.items():
         command += ["-o", f"{name}={value}"]
@@ -260,7 +262,8 @@ def read_remote_refs(git: Git, access: RemoteAccess, default: str = "") -> Remot
     `default`: the branch to take for it if the remote's HEAD names none that is there.
 
     The list is free: git requests all refs anyway. Raises: network errors; `not_found` for an empty remote,
-    and for one of several branches without a default branch; `quota_exceeded` for too many refs.
+    and for one of several branches without a default branch; `quota_exceeded` for too many refs; `unsafe_repository`
+    for a default branch with a name that is not supported.
     """
     branch, commit, refs = "", "", dict[str, str]()
     for value, name in list_refs(git, access, "--symref", patterns=("HEAD", "refs/heads/*", "refs/tags/*")):
@@ -275,7 +278,20 @@ def read_remote_refs(git: Git, access: RemoteAccess, default: str = "") -> Remot
     if not commit:
         branch = _choose_branch(refs, default)
         commit = refs[f"refs/heads/{branch}"]
-    return RemoteRefs(RemoteHead(require_ref_name(branch) if branch else "", commit), refs)
+    return RemoteRefs(RemoteHead(_require_default_branch(branch) if branch else "", commit), refs)
+
+
+def _require_default_branch(branch: str) -> str:
+    try:
+        return require_ref_name(branch)
+    except SandboxError as error:
+        raise SandboxError(
+            ErrorCode.UNSAFE_REPOSITORY,
+            "The remote's default branch has a name that is not supported",
+            details=error.details,
+            hint="Choose another default branch where it is hosted, or rename it, with letters, digits and . _ - + @ # "
+            "% = / only. Other branches may have any name.",
+        ) from error
 
 
 def _choose_branch(refs: Mapping[str, str], default: str) -> str:
@@ -336,10 +352,11 @@ def _too_many_refs_error(number: int) -> SandboxError:
 
 
 def _require_git_answer(result: GitResult, trace: str) -> None:
-    """A page for people is no empty repository, which git takes it for; of a redirect say where it leads, without the
-    query, which may hold a secret of a sign-in. Raises: `network_error`.
+    """A page for people is no empty repository, which git takes it for if it has one line, and no failure of ours; of a
+    redirect say where it leads, without the query, which may hold a secret of a sign-in. Raises: `network_error`.
     """
-    if result.code == 0 and not result.stdout.strip() and last_header(trace, "content-type").startswith("text/html"):
+    is_other = NOT_GIT.search(result.stderr) is not None if result.code else not result.stdout.strip()
+    if is_other and last_header(trace, "content-type").lower().startswith(_PAGE_TYPES):
         raise SandboxError(
             ErrorCode.NETWORK_ERROR,
             "The server answered with a web page instead of a repository",

@@ -32,9 +32,10 @@ def _shorten(name: str | None) -> str | None:
 
 class Task(Model):
     """One piece of work on one repository. `profile`: chosen for it; None: that of the repository. `session`: that of
-    the agent that created it, as in the journal; empty for a person. `pr_base`: the base of its pull request when the
-    forge last said it. `base_on_remote`: a branch or tag of the remote had the base commit when the task began or moved
-    there, other than a pull request or the branch of a task; False in records of older versions.
+    the agent that created it, as in the journal; empty for a person. `pr_base`, `pr_head`: base and head commit of its
+    pull request when the forge last said them. `base_on_remote`: a branch or tag of the remote had the base commit when
+    the task began or moved there, other than a pull request or the branch of a task; False in records of older
+    versions.
     """
 
     id: TaskId
@@ -51,6 +52,7 @@ class Task(Model):
     profile: str | None = None
     pr_url: str | None = None
     pr_base: Annotated[str | None, AfterValidator(_shorten)] = None
+    pr_head: ObjectId | None = None
     forked_from: TaskId | None = None
     created_at: AwareDatetime
     committed_at: AwareDatetime | None = None

@@ -39,6 +39,10 @@ class Followed:
     def read_status(self) -> TaskStatus:
         return self.workbench.task(self.task.id).status
 
+    def find_head(self) -> str | None:
+        found = self.side.forge().find(self.task.branch)
+        return found and found.pull.head_commit
+
     def pull_events(self) -> list[str]:
         events = self.workbench.events()
         return [e.operation.operation for e in events if e.kind is HomeEventKind.PULL_REQUEST]
@@ -89,6 +93,7 @@ def test_a_closed_one_closes_its_task_and_keeps_its_files(followed: Followed) ->
     followed.side.close()
     follow_pull_requests(followed.workbench)
     assert followed.read_status() is TaskStatus.CLOSED
+    assert followed.workbench.task(followed.task.id).pr_head == followed.find_head(), "which the forge keeps"
     assert followed.task.worktree_path is not None
     assert followed.task.worktree_path.exists()
 

@@ -195,12 +195,13 @@ def test_a_state_does_not_say_what_was_delivered_or_who_owns_the_task(hosts: Hos
         status=TaskStatus.PR_OPEN,
         pr_url="https://evil.example/1",
         pr_base="evil",
+        pr_head="0" * 40,
         session="of-another-agent",
         pushed_at=datetime.now(UTC),
     )
     hosts.second.take_over(hosts.url, task, 2)
     taken = hosts.second.workbench.task(task)
-    assert (taken.pr_url, taken.pr_base, taken.pushed_at) == (None, None, None)
+    assert (taken.pr_url, taken.pr_base, taken.pr_head, taken.pushed_at) == (None, None, None, None)
     assert (taken.session, taken.status) == (hosts.second.workbench.caller.session, TaskStatus.COMMITTED)
 
 

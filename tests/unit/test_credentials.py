@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from sandbox.credentials import Credential, find_credential, load_credentials
+from sandbox.credentials import Credential, find_credential, list_secret_texts, load_credentials, remove_secret
 from sandbox.errors import ErrorCode
 from tests.unit.conftest import refused
 
@@ -134,3 +134,35 @@ def test_a_token_that_could_forge_a_line_is_refused_in_words(tmp_path: Path, tok
     with refused(ErrorCode.INVALID_INPUT) as caught:
         load_credentials(tmp_path, {"GH_TOKEN": token})
     assert token not in f"{caught.value.brief} {caught.value.details}"
+
+
+TOKENS = [
+    "ghp_0123456789ab",
+    "github_pat_11AAAA_bb",
+    "glpat-0123456789abcdef",
+    "0123456789abcdef0123456789abcdef01234567",
+]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_a_user_name_that_is_a_token_is_a_secret(token: str) -> None:
+    used = Credential(host="git.example.org", username=token, secret=SecretStr("the-password"))
+    assert list_secret_texts(used) == ("the-password", token)
+    assert remove_secret(f"bad token {token} or the-password", used) == "bad token *** or ***"
+    assert token not in repr(used)
+
+
+@pytest.mark.parametrize("name", ["", "git", "x-access-token", "oauth2", "a.person@example.org", "ghp_x", "a" * 30])
+def test_an_ordinary_user_name_is_no_secret(name: str) -> None:
+    used = Credential(host="git.example.org", username=name, secret=SecretStr("the-password"))
+    assert list_secret_texts(used) == ("the-password",)
+    assert remove_secret(f"{name} the-password", used) == f"{name} ***"
+
+
+def test_the_old_form_of_github_is_read_as_its_new_one(tmp_path: Path) -> None:
+    """git shows a user name to every user of the host, in the arguments of the program that is asked for a password."""
+    entry = ENTRY.replace('"bot"', f'"{TOKENS[0]}"').replace(SECRET, "x-oauth-basic")
+    (found,) = load_credentials(stored(tmp_path, entry), {})
+    assert (found.username, found.secret.get_secret_value()) == ("x-access-token", TOKENS[0])
+    given = Credential(host="h", username=TOKENS[0], secret=SecretStr("x-oauth-basic"))
+    assert (given.username, given.secret.get_secret_value()) == ("x-access-token", TOKENS[0])

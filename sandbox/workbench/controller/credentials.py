@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from sandbox.credentials import FILE_NAME, Credential, make_credential, read_entries, render_entries
+from sandbox.credentials import FILE_NAME, Credential, is_token, make_credential, read_entries, render_entries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models import CredentialInfo
 from sandbox.store.home import Home, write_atomically
@@ -81,7 +81,7 @@ def _as_credential_info(entry: Credential) -> CredentialInfo:
     return CredentialInfo(
         host=entry.host,
         kind="secret" if secret else "ssh_key" if entry.ssh_key else "ca_only",
-        username=entry.username,
+        username="***" if is_token(entry.username) else entry.username,
         ssh_key=entry.ssh_key,
         ca_file=entry.ca_file,
         store="keyring" if entry.keyring else "file",

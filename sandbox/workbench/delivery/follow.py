@@ -69,7 +69,7 @@ def follow(services: Services, task_id: str, options: FollowOptions) -> PullRequ
 
 def poll_until_final(poll: Callable[[], PullRequestStatus], options: FollowOptions) -> PullRequestStatus:
     """Poll until the status is final. Raises: `timeout`; `invalid_input` for a timeout out of range; the error of the
-    last of `MOST_FAILURES` failed polls.
+    last of `MOST_FAILURES` failed polls, or of one after which the forge requests a pause beyond the timeout.
     """
     _require_timeout(options)
     return _Polling(poll, options).run()
@@ -87,14 +87,14 @@ def _require_timeout(options: FollowOptions) -> None:
 
 @dataclass
 class _Polling:
-    """`asked_s`: the pause that the forge requested when the last poll failed."""
+    """`failure`: of the last poll, if that failed, with the pause that the forge requested."""
 
     poll: Callable[[], PullRequestStatus]
     options: FollowOptions
     last_status: PullRequestStatus | None = None
     pause_s: float = FIRST_PAUSE_S
     failures: int = 0
-    asked_s: float = 0.0
+    failure: http_session.TransientForgeError | None = None
     began: float = 0.0
     changed: float = 0.0
 
@@ -105,8 +105,10 @@ class _Polling:
             if self.last_status is not None and wait_s == 0.0:
                 return self.last_status
             left_s = self.began + self.options.timeout_s - self.options.clock()
-            if left_s <= 0.0 or self.asked_s > left_s:
+            if left_s <= 0.0:
                 raise self._timeout_error()
+            if self.failure is not None and self.failure.wait_s > left_s:
+                raise self.failure  # it says which limit was reached, and until when
             self.options.sleep(min(wait_s, left_s))  # the last poll is at the deadline
 
     def _poll_once(self) -> float:
@@ -117,9 +119,9 @@ class _Polling:
             self.failures += 1
             if self.failures >= MOST_FAILURES:
                 raise
-            self.asked_s = failure.wait_s
-            return max(self._next_pause_s(), self.asked_s)
-        self.failures, self.asked_s = 0, 0.0
+            self.failure = failure
+            return max(self._next_pause_s(), failure.wait_s)
+        self.failures, self.failure = 0, None
         if found == self.last_status:
             return 0.0 if self._is_final(found) else self._next_pause_s()
         fresh = self.last_status is not None

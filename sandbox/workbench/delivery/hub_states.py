@@ -128,7 +128,7 @@ def _parse_done(document: str) -> DoneOperation | None:
 def without_claims(task: Task, session: str) -> Task:
     """A record without what only this host may say: who owns the task here, and what a forge or remote was given."""
     status = task.status if task.status is TaskStatus.WORKING else TaskStatus.COMMITTED
-    claims = ("pr_url", "pr_base", "pushed_at", "closed_at", "forked_from")
+    claims = ("pr_url", "pr_base", "pr_head", "pushed_at", "closed_at", "forked_from")
     return task.model_copy(update={"status": status, "session": session, **dict.fromkeys(claims)})
 
 

@@ -33,8 +33,10 @@ from sandbox.workbench.tasks import lifecycle
 if TYPE_CHECKING:
     from sandbox.forges import body
     from sandbox.models.receipts import SignedReceipt
+    from sandbox.workbench.tasks import sync
 else:
     body = LazyModule("sandbox.forges.body")
+    sync = LazyModule("sandbox.workbench.tasks.sync")
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def require_openable(services: Services, task: Task, remote: Remote) -> None:
     """Refuse a pull request that no answer of a server could make possible. A host that is not known as a forge gets
     the branch: its answer to the push may name the page where a person opens the pull request.
 
-    Raises: `forge_unsupported` for a local path; `invalid_input`.
+    Raises: `forge_unsupported` for a local path; `invalid_input`; `not_found` for a base that the remote no longer has.
     """
     if remote.protocol == "file":
         require_forge(remote, task.branch, task.base_branch)
@@ -114,9 +116,12 @@ def require_openable(services: Services, task: Task, remote: Remote) -> None:
 
 
 def _require_base(repositories: RegisteredRepositories, task: Task) -> None:
-    """A task may start at a tag or a commit, but a pull request needs a branch as base. Raises: `invalid_input`."""
-    _, git = repositories.open(task.repo_id)
+    """A task may start at a tag or a commit, but a pull request needs a branch as base. Raises: `invalid_input`;
+    `not_found` for a branch that the remote no longer has.
+    """
+    repository, git = repositories.open(task.repo_id)
     if resolve_ref(git, f"refs/remotes/origin/{task.base_branch}") is None:
+        sync.require_base_branch(git, repository, task, task.base_branch)
         raise SandboxError(
             ErrorCode.INVALID_INPUT,
             f"{task.id} starts at {task.base_branch}, which is not a branch that a pull request can be merged into",
@@ -165,7 +170,8 @@ class _PullRequestOpener:
             return self._update_existing(found)
         if found is not None and found.pull.state is PullState.MERGED:
             self._require_new_commit(found.pull)
-        return self.forge.open(self.proposal).pull
+        opened = self.forge.open(self.proposal)
+        return opened.pull if opened.pull.created else self._update_existing(opened)
 
     def _require_new_commit(self, merged: PullRequest) -> None:
         if merged.head_commit != self.task.head_commit:
@@ -263,25 +269,42 @@ def poll_status(services: Services, forge: Forge, task: Task) -> PullRequestStat
 
 def _update_task(services: Services, task: Task, pull: PullRequest) -> None:
     """Update the task's record from the forge. While another operation holds the task, the next poll does it."""
+    closes = pull.state is PullState.CLOSED and task.status is not TaskStatus.CLOSED and task.pr_url == pull.url
     try:
-        if pull.state is PullState.CLOSED and task.status is not TaskStatus.CLOSED and task.pr_url == pull.url:
+        if task.status is TaskStatus.CLOSED:
+            _save_head_of_closed(services.home, task.id, pull)
+            return
+        with lifecycle.lock_task(services, task.id, wait_s=lifecycle.EDIT_WAIT_S if closes else 0.0) as now:
+            is_new = pull.state is PullState.MERGED and now.status is not TaskStatus.MERGED
+            _save_state(services.home, now, pull)
+        if closes:
             with record_operation(services, task.id, "close", {"url": pull.url}, names=[pull.url]) as done:
                 done(lifecycle.close_task(services, task.id, delete=False, discard=False))
-        elif task.status is not TaskStatus.CLOSED:
-            with lifecycle.lock_task(services, task.id, wait_s=0.0) as now:
-                is_new = pull.state is PullState.MERGED and now.status is not TaskStatus.MERGED
-                _save_state(services.home, now, pull)
-            if is_new:
-                with record_operation(services, task.id, "pr-merged", {"url": pull.url}, names=[pull.url]):
-                    pass  # the journal says when this host learned of it
+        elif is_new:
+            with record_operation(services, task.id, "pr-merged", {"url": pull.url}, names=[pull.url]):
+                pass  # the journal says when this host learned of it
     except SandboxError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
 
 
+def _save_head_of_closed(home: Home, task_id: str, pull: PullRequest) -> None:
+    """The head says which commits the forge keeps, so which need no copy here. Raises: `conflict` for a task in use."""
+    with home.locked(task_id, 0.0):
+        now = find_task(home, task_id, allow_closed=True)
+        if now.pr_url == pull.url and now.pr_head != pull.head_commit:
+            save_task(home, now.model_copy(update={"pr_head": pull.head_commit}))
+
+
 def _save_state(home: Home, task: Task, pull: PullRequest) -> None:
     """The caller holds the task's lock."""
     known = {PullState.OPEN: TaskStatus.PR_OPEN, PullState.MERGED: TaskStatus.MERGED}
-    status = known.get(pull.state, task.status)
-    if (task.pr_url, task.pr_base, task.status) != (pull.url, pull.base, status):
-        save_task(home, task.model_copy(update={"pr_url": pull.url, "pr_base": pull.base, "status": status}))
+    said = {
+        "pr_url": pull.url,
+        "pr_base": pull.base,
+        "pr_head": pull.head_commit,
+        "status": known.get(pull.state, task.status),
+    }
+    after = task.model_copy(update=said)
+    if after != task:
+        save_task(home, after)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from sandbox.credentials import Credential, read_entries
+from sandbox.credentials import Credential, list_secret_texts, read_entries
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.workbench.controller.credential_store import CredentialStore
 from sandbox.workbench.delivery.hidden_text import letters_of, list_letters, list_readings
@@ -76,7 +76,8 @@ def _list_encodings(secret: str) -> Iterator[str]:
 def _list_secrets(credentials: CredentialStore, others: Sequence[Credential]) -> Iterator[tuple[str, str]]:
     """A description of the owner, and the secret: of stored credentials and of those this controller still uses."""
     for entry in (*read_entries(credentials.home.root), *credentials.entries, *others):
-        yield f"the credential for {entry.host}", _read_secret(credentials, entry)
+        for secret in _read_secrets(credentials, entry):
+            yield f"the credential for {entry.host}", secret
         for line in _read_key_lines(entry.ssh_key):
             yield f"the SSH key for {entry.host}", line
     for name, value in credentials.environ.items():
@@ -84,9 +85,9 @@ def _list_secrets(credentials: CredentialStore, others: Sequence[Credential]) ->
             yield f"the environment's {name}", value.strip()
 
 
-def _read_secret(credentials: CredentialStore, entry: Credential) -> str:
-    found = credentials.keyring.find(entry.host) if entry.keyring else entry.secret
-    return found.get_secret_value() if found is not None else ""
+def _read_secrets(credentials: CredentialStore, entry: Credential) -> tuple[str, ...]:
+    found = credentials.keyring.find(entry.host) if entry.keyring else None
+    return list_secret_texts(entry if found is None else entry.model_copy(update={"secret": found}))
 
 
 def _read_key_lines(path: Path | None) -> list[str]:

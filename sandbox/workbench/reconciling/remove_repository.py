@@ -32,7 +32,7 @@ from sandbox.store.release_folder import find_releases
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.controller.startup import ensure_recovered
 from sandbox.workbench.tasks.lifecycle import EDIT_WAIT_S, close_task, compare_task
-from sandbox.workbench.tasks.only_copies import find_only_copies, list_requested
+from sandbox.workbench.tasks.only_copies import find_only_copies, list_request_heads
 from sandbox.workbench.tasks.worktrees import locate_worktree, remove_worktree
 from sandbox.workspaces.changes import describe_left_out
 
@@ -75,8 +75,8 @@ def _find_only_copies(services: Services, repo_id: str, *, discard: bool) -> tup
     """Descriptions of work that exists only here. Raises: `dirty_workspace` unless `discard`."""
     clone = services.home.clone(repo_id)
     try:
-        requested = list_requested(list_tasks(services.home, repo_id))
-        in_clone = find_only_copies(Git(clone, services.settings.git.executable), requested)
+        heads = list_request_heads(list_tasks(services.home, repo_id))
+        in_clone = find_only_copies(Git(clone, services.settings.git.executable), heads)
         uncopied = (ref.description for ref in find_uncopied_refs(clone))
         lost = (*(copy.description for copy in in_clone), *uncopied, *_find_uncommitted(services, repo_id))
     except SandboxError:

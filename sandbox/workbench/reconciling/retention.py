@@ -31,7 +31,7 @@ from sandbox.workbench.controller import journal_anchors
 from sandbox.workbench.controller.audit import verify_journals
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.reconciler import NOTE_LENGTH, Finding, Reconciler, find_matching
-from sandbox.workbench.tasks.only_copies import OnlyCopy, find_only_copies, list_requested
+from sandbox.workbench.tasks.only_copies import OnlyCopy, find_only_copies, list_request_heads
 from sandbox.workbench.tasks.task_refs import delete_refs, list_refs
 from sandbox.workbench.tasks.worktrees import has_worktree, locate_worktree
 
@@ -220,7 +220,7 @@ def _list_only_copies(services: Services, repo_id: str) -> tuple[OnlyCopy, ...] 
         is_registered = any(repository.id == repo_id for repository in list_repositories(services.home))
         if is_registered and not (git.git_dir / "HEAD").is_file():
             return None
-        return tuple(find_only_copies(git, list_requested(list_tasks(services.home, repo_id))))
+        return tuple(find_only_copies(git, list_request_heads(list_tasks(services.home, repo_id))))
     except SandboxError:
         return None
 

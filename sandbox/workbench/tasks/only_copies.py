@@ -3,7 +3,8 @@ files.
 
 A push moves the remote-tracking branch, as git's own does, and a fetch deletes it with the remote's branch. So a commit
 that was pushed is known to be there until a fetch says otherwise. Where the task has a pull request, the forge keeps
-the commit for it when the branch is deleted, as it is after a squash merge.
+its head when the branch is deleted, as it is after a squash merge. Only the head that the forge named counts: a request
+that is merged or closed does not follow its branch, so a later push is not kept with it (docs/adr/0206).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sandbox.workbench.tasks.branch_names import PREFIX, read_owner
 
 _BRANCHES = "--branches=space-agent/*"
 _REMOTE = "refs/remotes/"
-_PUSHED = lazy_pattern(r"refs/sandbox/([^/]+)/pushed")
+_PUSHED = lazy_pattern(r"refs/sandbox/[^/]+/pushed")
 
 
 @dataclass(frozen=True)
@@ -55,29 +56,38 @@ def list_work_refs(git: Git, *places: str) -> tuple[WorkRef, ...]:
     return tuple(WorkRef(name, oid, tree, parent) for oid, name, tree, parent in rows)
 
 
-def list_requested(tasks: Iterable[Task]) -> frozenset[str]:
-    """The ids of those tasks that have, or had, a pull request."""
-    return frozenset(task.id for task in tasks if task.pr_url)
+def list_request_heads(tasks: Iterable[Task]) -> frozenset[str]:
+    """The head commits of these tasks' pull requests, as the forge named them. They may be missing in the clone."""
+    return frozenset(task.pr_head for task in tasks if task.pr_head)
 
 
-def find_only_copies(git: Git, requested: Collection[str]) -> Iterator[OnlyCopy]:
-    """All such work of a clone, none if the clone is missing. `requested`: of `list_requested`. Raises: the errors of a
+def find_only_copies(git: Git, heads: Collection[str]) -> Iterator[OnlyCopy]:
+    """All such work of a clone, none if the clone is missing. `heads`: of `list_request_heads`. Raises: the errors of a
     damaged clone.
     """
     if (git.git_dir / "HEAD").is_file():
-        yield from find_among(git, list_work_refs(git), requested)
+        yield from find_among(git, list_work_refs(git), heads)
 
 
-def find_among(git: Git, refs: Sequence[WorkRef], requested: Collection[str]) -> Iterator[OnlyCopy]:
-    """All such work that these refs of a clone lead to. `requested`: of `list_requested`."""
-    pushed = [(found[1], ref.oid) for ref in refs if (found := _PUSHED.fullmatch(ref.name))]
-    kept = {oid for task_id, oid in pushed if task_id in requested}
-    known = {ref.oid for ref in refs if ref.name.startswith(_REMOTE)} | kept
+def find_among(git: Git, refs: Sequence[WorkRef], heads: Collection[str]) -> Iterator[OnlyCopy]:
+    """All such work that these refs of a clone lead to. `heads`: of `list_request_heads`."""
+    known = {ref.oid for ref in refs if ref.name.startswith(_REMOTE)}.union(heads)
     branches = [ref for ref in refs if ref.name.startswith(PREFIX) and ref.oid not in known]
-    if branches:
-        yield from _find_unpushed(git, branches, kept, {oid for _, oid in pushed})
     snapshots = [ref for ref in refs if "/snapshots/" in ref.name or "/rescued-" in ref.name]
-    yield from _find_snapshots(git, [ref for ref in snapshots if not ref.name.startswith(PREFIX)], kept)
+    snapshots = [ref for ref in snapshots if not ref.name.startswith(PREFIX)]
+    kept = _list_present(git, heads) if branches or snapshots else ()
+    if branches:
+        yield from _find_unpushed(git, branches, kept, {ref.oid for ref in refs if _PUSHED.fullmatch(ref.name)})
+    yield from _find_snapshots(git, snapshots, kept)
+
+
+def _list_present(git: Git, heads: Collection[str]) -> tuple[str, ...]:
+    """Those commits that the clone has: another person may have pushed the head of a request."""
+    if not heads:
+        return ()
+    out = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=_join_lines(heads)).decode()
+    rows = (line.split(" ") for line in out.splitlines())
+    return tuple(row[0] for row in rows if row[1:] == ["commit"])
 
 
 def _find_unpushed(

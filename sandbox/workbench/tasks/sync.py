@@ -294,7 +294,7 @@ def _find_sync_goal(git: Git, repository: Repository, task: Task, onto: str | No
     name = onto or task.base_branch
     name = repository.default_branch if name == "HEAD" else name
     if onto is None:
-        _require_base_branch(git, repository, task, name)
+        require_base_branch(git, repository, task, name)
     commit = resolve_commit(git, name, repository.default_branch)
     _require_other_branch(task, name)
     if refs.resolve_ref(git, f"refs/remotes/origin/{name}") is not None:
@@ -309,7 +309,7 @@ def _find_sync_goal(git: Git, repository: Repository, task: Task, onto: str | No
     )
 
 
-def _require_base_branch(git: Git, repository: Repository, task: Task, name: str) -> None:
+def require_base_branch(git: Git, repository: Repository, task: Task, name: str) -> None:
     """A branch that was renamed or deleted on the remote: which one takes its place, the caller says. Tags and commits
     are bases, too. Raises: `not_found`.
     """

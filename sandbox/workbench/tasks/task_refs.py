@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sandbox.git.process import Git
 from sandbox.git.refs import resolve_ref, run_update_ref
 from sandbox.models import Task
-from sandbox.workbench.tasks.only_copies import WorkRef, find_among, list_requested, list_work_refs
+from sandbox.workbench.tasks.only_copies import WorkRef, find_among, list_request_heads, list_work_refs
 
 
 def list_refs(git: Git, task: Task) -> tuple[WorkRef, ...]:
@@ -23,7 +23,7 @@ def list_refs_without_work(git: Git, task: Task) -> tuple[WorkRef, ...]:
     branch, place = _name_refs(task)
     tracked = (f"refs/remotes/origin/{name}" for name in (task.base_branch, task.branch))
     refs = list_work_refs(git, branch, place, *tracked)
-    if any(copy.is_of(task.id) for copy in find_among(git, refs, list_requested([task]))):
+    if any(copy.is_of(task.id) for copy in find_among(git, refs, list_request_heads([task]))):
         return ()
     return _refs_of(task, refs)
 

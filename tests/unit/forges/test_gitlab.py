@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from sandbox import retries
 from sandbox.credentials import make_credential
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.forges import http_session
+from sandbox.forges.drafts import without_draft
 from sandbox.forges.forge import EXCERPT_BYTES, MAX_ANSWER_BYTES, Project, Proposal
 from sandbox.forges.gitlab import GitLab
 from sandbox.forges.rollup import verdict_of
@@ -384,6 +386,8 @@ def test_the_open_one_is_found_else_the_newest_and_never_a_forks(server: Scripte
         ("[Draft] draft: Change", "Change"),
         ("(draft) Change", "Change"),
         ("WIP: Change", "Change"),
+        ("  wip [WIP]  draft - draft\t: wip: Change", "Change"),
+        ("  Change", "  Change"),
         ("Draft:", BRANCH),
         ("Change the draft: again", "Change the draft: again"),
     ],
@@ -392,6 +396,17 @@ def test_draft_is_made_ready_by_its_title(server: Scripted, title: str, ready: s
     server.rules.bodies["merge_requests/7"] = {**MR, "title": title, "draft": True}
     server.forge().make_ready(7)
     assert server.rules.changes == [("PUT", f"{ROOT}/merge_requests/7", {"title": ready})]
+
+
+@pytest.mark.parametrize("prefix", ["draft:", "wip ", "[wip]", "draft ", " "])
+def test_s246_a_title_of_a_million_draft_prefixes_is_read_in_linear_time(prefix: str) -> None:
+    """The controller held the task's lock for minutes."""
+    took_s = []
+    for size in (100_000, 800_000):
+        began = time.process_time()
+        without_draft(prefix * (size // len(prefix)) + "x")
+        took_s.append(time.process_time() - began)
+    assert took_s[1] < 0.2 or took_s[1] < 24 * took_s[0], "quadratic: 64 times"
 
 
 def test_ready_one_is_left_alone_and_a_stubborn_draft_is_told(server: Scripted) -> None:

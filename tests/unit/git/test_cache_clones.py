@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -29,6 +30,7 @@ from sandbox.git.entries import REGULAR, TreeChange
 from sandbox.git.failures import classify
 from sandbox.git.process import Git, build_command_line
 from sandbox.git.push.send import push
+from sandbox.git.ssh_options import quote_path
 from sandbox.git.transport import RemoteAccess, RemoteHead, network_access
 from sandbox.remotes import parse_remote
 from tests.unit.conftest import IDENTITY, Upstream, access_to, refused, run
@@ -215,6 +217,21 @@ def test_the_only_branch_is_the_default_of_a_remote_that_names_another(
         refresh(cache.with_name("another"), access)
     assert "no default branch" in caught.value.brief
     assert caught.value.details == "2 branches: dev, main"
+
+
+@pytest.mark.parametrize("is_head", [True, False], ids=["HEAD names it", "it is the only one"])
+def test_a_default_branch_that_we_cannot_use_is_the_remotes(
+    upstream: Upstream, access: RemoteAccess, monkeypatch: pytest.MonkeyPatch, is_head: bool
+) -> None:
+    """The user has given no name that could be mended."""
+    name, oid = "release(2.x)", upstream.oid("main")
+    head = [(f"ref: refs/heads/{name}", "HEAD"), (oid, "HEAD")] if is_head else []
+    monkeypatch.setattr(transport, "list_refs", lambda *_, **__: [*head, (oid, f"refs/heads/{name}")])
+    with refused(ErrorCode.UNSAFE_REPOSITORY) as caught:
+        transport.read_remote_refs(Git(upstream.git_dir), access)
+    assert "default branch" in caught.value.brief
+    assert name in caught.value.details
+    assert "Choose another default branch" in caught.value.hint
 
 
 def test_a_detached_head_is_the_branch_at_its_commit(upstream: Upstream, access: RemoteAccess, cache: Path) -> None:
@@ -464,10 +481,27 @@ def test_ssh_reads_no_configuration_and_forwards_nothing(tmp_path: Path) -> None
         command = network.env["GIT_SSH_COMMAND"]
     for part in ("-F /dev/null", "-a -x", "BatchMode=yes", "StrictHostKeyChecking=accept-new", "ProxyCommand=none"):
         assert part in command
-    for part in ("PermitLocalCommand=no", "GlobalKnownHostsFile=/dev/null", f"-i '{tmp_path}/a key'", "IdentitiesOnly"):
+    for part in ("PermitLocalCommand=no", "GlobalKnownHostsFile=/dev/null", "IdentitiesOnly=yes"):
         assert part in command
-    assert f"UserKnownHostsFile={tmp_path}/known_hosts" in command
+    words = shlex.split(command)
+    assert f'UserKnownHostsFile="{tmp_path}/known_hosts"' in words
+    assert f'IdentityFile="{tmp_path}/a key"' in words
     assert network.env["SSH_AUTH_SOCK"] == "/agent"
+
+
+def test_ssh_reads_our_files_in_a_folder_with_any_ordinary_name(tmp_path: Path) -> None:
+    """ssh splits the names of such files at spaces, and replaces `%h` with the host's name."""
+    assert quote_path(Path("/my 100%home/known_hosts")) == '"/my 100%%home/known_hosts"'
+    asked = ("ssh", "-F", "/dev/null", "-G", "-o", f"UserKnownHostsFile={quote_path(tmp_path / 'my 100%home/k')}", "h")
+    shown = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=10).stdout
+    assert f"userknownhostsfile {tmp_path}/my 100%home/k\n" in shown.replace("%%", "%"), "some versions expand it first"
+
+
+@pytest.mark.parametrize("name", ['a"b', "a${HOME}b", "a\\b"])
+def test_ssh_is_not_started_with_a_file_that_it_would_read_elsewhere(tmp_path: Path, name: str) -> None:
+    access = RemoteAccess(parse_remote("git@host:o/r"), None, tmp_path / name / "known_hosts", {})
+    with refused(ErrorCode.INVALID_INPUT), network_access(access):
+        pass
 
 
 class Heard:
@@ -479,7 +513,7 @@ class Heard:
 
 
 @contextmanager
-def http_server(status: int, headers: dict[str, str]) -> Iterator[tuple[str, Heard]]:
+def http_server(status: int, headers: dict[str, str], body: bytes = b"") -> Iterator[tuple[str, Heard]]:
     heard = Heard()
 
     class Handler(BaseHTTPRequestHandler):
@@ -491,6 +525,7 @@ def http_server(status: int, headers: dict[str, str]) -> Iterator[tuple[str, Hea
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -516,12 +551,15 @@ def test_an_http_status_is_a_typed_error(status: int, code: ErrorCode, upstream:
     assert heard.paths == ["/o/r.git/info/refs?service=git-upload-pack"]
 
 
-def test_a_page_for_people_is_no_empty_repository(upstream: Upstream, tmp_path: Path) -> None:
-    """Control: the same answer, of another type, is one without commits."""
-    for kind, code in (("text/html; charset=utf-8", ErrorCode.NETWORK_ERROR), ("text/plain", ErrorCode.NOT_FOUND)):
-        with http_server(200, {"Content-Type": kind}) as (url, _), refused(code) as caught:
-            transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
-        assert ("sign-in" in caught.value.hint) is (code is ErrorCode.NETWORK_ERROR)
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "TEXT/HTML", "application/xhtml+xml", "text/plain"])
+@pytest.mark.parametrize("body", [b"", b"<html>sign in</html>", b"<!DOCTYPE html>\n<html>sign in</html>\n"])
+def test_a_page_for_people_is_no_empty_repository(upstream: Upstream, tmp_path: Path, kind: str, body: bytes) -> None:
+    """Control: the same answer, of another type, is one without commits, or not of git."""
+    is_page = kind != "text/plain"
+    code = ErrorCode.NETWORK_ERROR if is_page or b"\n" in body else ErrorCode.NOT_FOUND
+    with http_server(200, {"Content-Type": kind}, body) as (url, _), refused(code) as caught:
+        transport.read_remote_refs(Git(upstream.git_dir), access_to(f"{url}/o/r", tmp_path / "k"))
+    assert ("sign-in" in caught.value.hint) is is_page
 
 
 def test_a_redirect_that_is_not_followed_is_named_without_its_query(upstream: Upstream, tmp_path: Path) -> None:

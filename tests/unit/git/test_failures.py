@@ -323,3 +323,44 @@ def test_a_command_without_memory_says_what_is_too_large(command: str, word: str
     hint = out_of_memory_error(command, "").hint
     assert word in hint
     assert ("Git LFS" in hint) is (word == "file")
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        ("The requested URL returned error: 400", "HTTP 400"),
+        ("The requested URL returned error: 402", "HTTP 402"),
+        ("The requested URL returned error: 410", "HTTP 410"),
+        ("The requested URL returned error: 451", "HTTP 451"),
+        ("The requested URL returned error: 418", "refused the request"),
+    ],
+)
+def test_a_status_of_a_server_that_answered_is_named(said: str, word: str) -> None:
+    error = classify("ls-remote", 128, f"{ACCESS}: {said}")
+    assert (error.code, is_transient(error)) == (ErrorCode.NETWORK_ERROR, False)
+    assert word in error.brief
+    assert "host name" not in error.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "brief"),
+    [
+        ("you must renew your licence", ErrorCode.NETWORK_ERROR, "The remote's server answered with an error"),
+        (
+            "Repository not found.",
+            ErrorCode.REMOTE_NOT_FOUND,
+            "The remote has no such repository, or hides it from these credentials",
+        ),
+    ],
+)
+def test_an_error_that_a_server_sends_as_text_is_its_own(said: str, code: ErrorCode, brief: str) -> None:
+    """The packet `ERR` of git's protocol (gitprotocol-pack(5))."""
+    error = classify("ls-remote", 128, f"fatal: remote error: {said}\n")
+    assert (error.code, error.brief, is_transient(error)) == (code, brief, False)
+    assert said in error.details
+
+
+def test_an_answer_that_is_not_of_git_is_no_failure_of_ours() -> None:
+    error = classify("ls-remote", 128, "fatal: https://h/o/r.git/info/refs not valid: is this a git repository?\n")
+    assert (error.code, is_transient(error)) == (ErrorCode.NETWORK_ERROR, False)
+    assert "no git repository" in error.brief

@@ -382,10 +382,12 @@ def test_a_private_key_does_not_leave(desk: Desk, tmp_path: Path) -> None:
 
 
 def test_a_secret_in_use_that_is_not_stored_here_does_not_leave(services: Services) -> None:
-    used = Credential(host="github.com", secret=SecretStr(TOKEN))
+    by_password = Credential(host="github.com", secret=SecretStr(TOKEN))
+    by_name = Credential(host="github.com", username=TOKEN, secret=SecretStr("password"))
     secret_scan.require_no_secret(services.credentials, TOKEN)
-    with refused(ErrorCode.POLICY_VIOLATION):
-        secret_scan.require_no_secret(services.credentials, TOKEN, others=[used])
+    for used in (by_password, by_name):
+        with refused(ErrorCode.POLICY_VIOLATION):
+            secret_scan.require_no_secret(services.credentials, TOKEN, others=[used])
 
 
 def test_a_secret_as_short_as_a_word_is_not_looked_for() -> None:

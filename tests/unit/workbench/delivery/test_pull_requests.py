@@ -382,3 +382,58 @@ def test_a_pull_request_with_another_base_than_the_task_gets_nothing(bench: Benc
         workbench.open_pull_request(bench.task.id)
         assert bench.upstream.oid(bench.task.branch) != before
         assert workbench.task(bench.task.id).pr_base == "release"
+
+
+def test_the_head_that_the_forge_names_is_recorded_also_of_a_closed_task(bench: Bench) -> None:
+    """It says which commits need no copy here."""
+    with bench.workbench("none") as workbench:
+        workbench.open_pull_request(bench.task.id)
+        assert bench.forge.pull is not None
+        opened = bench.forge.pull.pull
+        assert workbench.task(bench.task.id).pr_head == opened.head_commit
+        workbench.close_task(bench.task.id, delete_worktree=False)
+        merged = opened.model_copy(update={"state": PullState.MERGED, "head_commit": "1" * 40})
+        for url, head in (("https://github.com/o/r/pull/2", opened.head_commit), (opened.url, merged.head_commit)):
+            found = merged.model_copy(update={"url": url})
+            pull_requests._update_task(workbench._services, workbench.task(bench.task.id), found)
+            assert workbench.task(bench.task.id).pr_head == head
+
+
+def test_a_base_that_was_renamed_on_the_remote_is_named_as_such(bench: Bench) -> None:
+    """Control: a task that starts at a commit has no branch that a request could go into."""
+    with bench.workbench("none") as workbench:
+        base = workbench.task(bench.task.id).base_commit
+        bench.upstream.git("branch", "-m", "main", "trunk")
+        workbench.clone(str(bench.upstream.root))
+        with refused(ErrorCode.NOT_FOUND) as caught:
+            workbench.open_pull_request(bench.task.id)
+        assert "has no branch 'main' any more" in caught.value.brief
+        assert "--onto trunk" in caught.value.hint
+        save_task(Home(bench.home), workbench.task(bench.task.id).model_copy(update={"base_branch": base}))
+        with refused(ErrorCode.INVALID_INPUT) as caught:
+            workbench.open_pull_request(bench.task.id)
+        assert f"starts at {base}" in caught.value.brief
+
+
+def test_a_request_that_was_found_in_place_of_an_opened_one_is_handled_as_an_existing_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a lost answer, or where another process opened one meanwhile: it may go elsewhere, or be a draft."""
+    open_one = bench.forge.open
+
+    def recover(proposal: Proposal) -> PullWithText:
+        found = open_one(replace(proposal, draft=True, base=base))
+        return replace(found, pull=found.pull.model_copy(update={"created": False}))
+
+    monkeypatch.setattr(bench.forge, "open", recover)
+    with bench.workbench("none") as workbench:
+        base = "release"
+        with refused(ErrorCode.CONFLICT) as caught:
+            workbench.open_pull_request(bench.task.id, draft=False)
+        assert "base is release" in caught.value.brief
+        assert workbench.task(bench.task.id).pr_url is None
+        bench.forge.pull, base = None, "main"
+        pull = workbench.open_pull_request(bench.task.id, draft=False)
+        assert (pull.draft, pull.created) == (False, False)
+        assert bench.forge.pull is not None
+        assert not bench.forge.pull.pull.draft

@@ -52,12 +52,36 @@ def test_a_pushed_commit_needs_no_copy_here(desk: Desk, fetched: bool) -> None:
     desk.workbench.remove_repository(desk.repo_id)
 
 
-def test_a_commit_of_a_pull_request_needs_no_copy_when_its_branch_is_deleted(desk: Desk) -> None:
-    """As after a squash merge: the forge keeps the commits of the request."""
-    commit = push(desk)
+def save_request(desk: Desk, head: str | None) -> None:
     task = desk.workbench.task(desk.task.id)
-    save_task(desk.workbench._services.home, task.model_copy(update={"pr_url": "https://forge.example/x/y/pull/1"}))
+    request = {"pr_url": "https://forge.example/x/y/pull/1", "pr_head": head}
+    save_task(desk.workbench._services.home, task.model_copy(update=request))
+
+
+def test_a_commit_of_a_pull_request_needs_no_copy_when_its_branch_is_deleted(desk: Desk) -> None:
+    """As after a squash merge: the forge keeps the commits of the request, also those below its head."""
+    commit = push(desk)
+    desk.write("f", b"work of a reviewer\n")
+    head = desk.workbench.commit(desk.task.id, "more").commit
+    desk.git("update-ref", f"refs/heads/{desk.task.branch}", commit, head)
+    save_request(desk, head)
     delete_on_remote(desk)
-    desk.workbench.close_task(desk.task.id, delete_worktree=True)
+    desk.workbench.close_task(desk.task.id, delete_worktree=True, discard=True)
     assert not [ref for ref in desk.refs() if commit in ref]
     desk.workbench.remove_repository(desk.repo_id)
+
+
+@pytest.mark.parametrize("head", ["the first", "not here", None], ids=["merged before", "of another person", "no head"])
+def test_s245_a_commit_that_the_forge_did_not_name_is_kept(desk: Desk, head: str | None) -> None:
+    """A request that is merged or closed does not follow its branch. `None`: a record of an earlier version."""
+    first = push(desk)
+    desk.write("f", b"more work\n")
+    second = desk.workbench.commit(desk.task.id, "more").commit
+    desk.workbench.push(desk.task.id)
+    save_request(desk, {"the first": first, "not here": "0123456789" * 4}.get(head or ""))
+    delete_on_remote(desk)
+    desk.workbench.close_task(desk.task.id, delete_worktree=True)
+    assert f"refs/heads/{desk.task.branch} {second}" in desk.refs()
+    with refused(ErrorCode.DIRTY_WORKSPACE) as caught:
+        desk.workbench.remove_repository(desk.repo_id)
+    assert caught.value.details == f"branch {desk.task.branch}: commits that the remote no longer has"
