@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,9 +45,13 @@ _TOKENS = {
     "gitlab.com": (("GITLAB_TOKEN",), "oauth2"),
 }
 _TOKEN_NAME = lazy_pattern(
-    r"(?:gh[a-z]|github_pat|glpat|gl[a-z]+)[_-][A-Za-z0-9_.-]{8,}|(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_-]{20,}"
+    r"(?:gh[oprsu]|github_pat)_[A-Za-z0-9_]{8,}|gl(?:cbt|dt|ft|imt|oas|pat|ptt|rt|soat)-[A-Za-z0-9_.-]{8,}"
+    r"|(?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]{32,}",
+    re.IGNORECASE,
 )
-"""User names that are tokens: with a prefix of GitHub or GitLab, or as long as a token, with letters and digits."""
+"""User names that are tokens: with a prefix of GitHub or GitLab, or letters and digits as long as a token. Not a name
+of several words: what it has is refused in what is pushed.
+"""
 _GITHUB_PASSWORD = "x-oauth-basic"  # noqa: S105 - what GitHub once said to give beside a token as user name
 TOKEN_VARIABLES = tuple(name for names, _ in _TOKENS.values() for name in names)
 """Variables of the environment that hold a secret."""

@@ -41,7 +41,7 @@ class Followed:
 
     def find_head(self) -> str | None:
         found = self.side.forge().find(self.task.branch)
-        return found and found.pull.head_commit
+        return None if found is None else found.pull.head_commit
 
     def pull_events(self) -> list[str]:
         events = self.workbench.events()

@@ -152,7 +152,11 @@ def test_a_user_name_that_is_a_token_is_a_secret(token: str) -> None:
     assert token not in repr(used)
 
 
-@pytest.mark.parametrize("name", ["", "git", "x-access-token", "oauth2", "a.person@example.org", "ghp_x", "a" * 30])
+ORDINARY = ["", "git", "x-access-token", "oauth2", "a.person@example.org", "ghp_x", "a" * 40]
+WORDS = ["ghost-writers-2", "glenda-smithson", "jonathan-smithson-1985", "gitlab+deploy-token-123"]
+
+
+@pytest.mark.parametrize("name", [*ORDINARY, *WORDS])
 def test_an_ordinary_user_name_is_no_secret(name: str) -> None:
     used = Credential(host="git.example.org", username=name, secret=SecretStr("the-password"))
     assert list_secret_texts(used) == ("the-password",)
