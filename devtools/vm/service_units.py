@@ -87,7 +87,7 @@ class ServiceUnits:
         argv = [*self._login(), *self._command("check", "run", task, "sleep")]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as check:  # noqa: S603 - ours
             try:
-                self._wait("a guest at work", lambda: '"busy": true' in self._sandbox("top", "--json"))
+                self._wait("a guest at work", lambda: self._is_busy(check))
                 os.kill(int(self._show("MainPID")), signal.SIGKILL)
                 self._wait(
                     "started again", lambda: (self._show("NRestarts"), self._show("ActiveState")) == ("1", "active")
@@ -102,6 +102,11 @@ class ServiceUnits:
         _require("stopped on request" in text, f"the check ended: {text}")
         self._sandbox("task", "close", task, "--delete")
         self.seen.append("killed, it starts again, and the check of a command goes on")
+
+    def _is_busy(self, check: subprocess.Popen[str]) -> bool:
+        if check.poll() is not None:
+            raise RuntimeError(f"the check ended early: {check.communicate()[0][-400:]}")
+        return '"busy": true' in self._sandbox("top", "--json")
 
     def _stop(self) -> None:
         self._systemctl("stop", _SOCKET, _SERVICE)
