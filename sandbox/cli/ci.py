@@ -32,10 +32,13 @@ _SUMMARY_BYTES = 1024**2 - 1024  # of a step; GitHub refuses a larger one
 
 @dataclass(frozen=True)
 class GitHubActions:
-    """`environ`: has the names of the files for the summary and the outputs."""
+    """`environ`: has the names of the files for the summary and the outputs. `echo`: prints commands. `echo_text`: text
+    of guests.
+    """
 
     environ: Mapping[str, str] = field(repr=False)
     echo: Echo
+    echo_text: Echo
     token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @contextmanager
@@ -57,7 +60,7 @@ class GitHubActions:
     def _show_log(self, run: CheckRun) -> None:
         self.echo(f"::group::{run.check_id}: {run.verdict.value}")
         with self.guard():
-            self.echo(tails_of(run) or "(no output)")
+            self.echo_text(tails_of(run) or "(no output)")
         self.echo("::endgroup::")
 
     def _append(self, variable: str, text: str) -> None:
@@ -127,7 +130,7 @@ def detect_ci(environ: Mapping[str, str], *, to_stderr: bool) -> GitHubActions |
             echo(text)
 
     if environ.get("GITHUB_ACTIONS") == "true":
-        return GitHubActions(environ, echo_commands)
+        return GitHubActions(environ, echo_commands, echo)
     return GitLabCi(echo_sections) if environ.get("GITLAB_CI") == "true" else None
 
 

@@ -58,6 +58,11 @@ class TextStream(io.TextIOWrapper):
         super().write(self._break_commands(shown) if self.breaks_commands else shown)
         return len(text)
 
+    def end_line(self) -> None:
+        """End the line that was begun, if there is one and commands are broken."""
+        if self._begun:
+            self.write("\n")
+
     def _break_commands(self, text: str) -> str:
         """Part what the runner would take for a command, also if an earlier write has the first half of it."""
         seen = self._begun + text
@@ -82,15 +87,18 @@ def drawing(stream: TextIO) -> Iterator[None]:
 
 @contextmanager
 def commanding(stream: TextIO) -> Iterator[None]:
-    """What is written in the body may be a command of ours. It has text of others in the places of data alone."""
-    if not isinstance(stream, TextStream):
+    """Whole lines that are written in the body may be commands of ours. They have text of others in the places of data
+    alone. A line that was begun ends first.
+    """
+    if not (isinstance(stream, TextStream) and stream.breaks_commands):
         yield
         return
-    before, stream.breaks_commands = stream.breaks_commands, False
+    stream.end_line()
+    stream.breaks_commands = False
     try:
         yield
     finally:
-        stream.breaks_commands = before
+        stream.breaks_commands = True
 
 
 class GuardedStream(io.FileIO):

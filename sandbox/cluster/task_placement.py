@@ -66,8 +66,12 @@ Asked about only then: before it the operation failed.
 _EPOCH_ENDED = "epoch_ended"
 """What a worker says if another one has claimed the epoch that it was offered: one that was lost just after that."""
 
-_OF_ONE_WORKER = frozenset({"auth_failed", "network_error", "invalid_input", "quota_exceeded"})
-"""Why one worker cannot continue a task, and another one may: each has its credentials, network, settings and disk."""
+_OF_ONE_WORKER = frozenset(
+    {"auth_failed", "invalid_input", "network_error", "quota_exceeded", "remote_not_found", "timeout"}
+)
+"""Why one worker cannot continue a task, and another one may: each has its credentials, network, settings and disk. A
+hub that a credential does not show is not found.
+"""
 
 _MOST_ENDED = 8
 """How many epochs are tried in one search; reached: the operation fails. Another writer to the hub can end any."""

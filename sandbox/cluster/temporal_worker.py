@@ -97,6 +97,8 @@ _ANSWER_READ_S = 1.0
 _REFUSED_AGAIN_S = 10  # longest time until a worker that refused a task is offered it again
 _ResultT = TypeVar("_ResultT")
 
+_KNOWN_REASONS = frozenset({"epoch_ended", "task_exists"})
+
 
 class WorkerActivities:
     """What the workflow of a task asks of the worker that has it. `use_clone`: called with a repository's key when this
@@ -137,7 +139,7 @@ class WorkerActivities:
                 await self._run(partial(self._worker.take_over, **document), lambda: None)
         except SandboxError as error:
             text = f"{error.brief} {error.hint}"
-            raise ApplicationError(text, type=error.reason or error.code.value, non_retryable=True) from error
+            raise ApplicationError(text, type=name_refusal(error), non_retryable=True) from error
         await self._note_clone(document["url"])
 
     async def _note_clone(self, url: str) -> None:
@@ -384,6 +386,11 @@ def _poll(
         max_heartbeat_throttle_interval=timedelta(seconds=_SENT_EVERY_S),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
     )
+
+
+def name_refusal(error: SandboxError) -> str:
+    """What the workflow reads of why a worker does not continue a task: the error's code, or a reason that it knows."""
+    return error.reason if error.reason in _KNOWN_REASONS else error.code.value
 
 
 def _refuse_unknown(document: Mapping[str, Any], worker: str, error: ValidationError) -> OperationAnswer:

@@ -31,7 +31,6 @@ from sandbox.git.process import Git, GitResult, NetworkAccess, ResourceLimits
 from sandbox.git.refs import require_ref_name
 from sandbox.git.shallow import is_shallow, keep_known_history, read_boundary
 from sandbox.git.shutdown import Shutdown
-from sandbox.git.ssh_options import quote_path
 from sandbox.git.stale_locks import run_despite_stale_locks
 from sandbox.git.temporary_folders import ASKPASS_PREFIX, temporary_folder
 from sandbox.git.throttle import Throttled, last_header, retry_after
@@ -46,10 +45,11 @@ if TYPE_CHECKING:
     import tenacity
 
     from sandbox import retries
-    from sandbox.git import refused_credentials
+    from sandbox.git import refused_credentials, ssh_options
 else:  # loaded by the first network command (docs/adr/0080)
     refused_credentials = LazyModule("sandbox.git.refused_credentials")
     retries = LazyModule("sandbox.retries")
+    ssh_options = LazyModule("sandbox.git.ssh_options")
 
 _progress = logging.getLogger("sandbox.progress")
 """A command prints its records as plain lines (`sandbox.cli.log_setup`)."""
@@ -171,7 +171,7 @@ def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
     options = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "accept-new",
-        "UserKnownHostsFile": quote_path(access.known_hosts),
+        "UserKnownHostsFile": ssh_options.quote_path(access.known_hosts),
         "GlobalKnownHostsFile": "/dev/null",
         "PermitLocalCommand": "no",
         "ProxyCommand": "none",
@@ -179,7 +179,7 @@ def _ssh_environment(access: RemoteAccess) -> dict[str, str]:
         "ServerAliveInterval": "15",
     }
     if access.credential is not None and access.credential.ssh_key is not None:
-        options["IdentityFile"] = quote_path(access.credential.ssh_key)
+        options["IdentityFile"] = ssh_options.quote_path(access.credential.ssh_key)
         options["IdentitiesOnly"] = "yes"
     for name, value in options.items():
         command += ["-o", f"{name}={value}"]

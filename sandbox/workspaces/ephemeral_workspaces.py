@@ -4,20 +4,34 @@ runs any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import SandboxError
 from sandbox.files.checkout import remove_tree
 from sandbox.models import WorkspaceKind, WorkspaceRecord, WorkspaceRequest
 from sandbox.private_folders import make_private
-from sandbox.store.liveness import list_live_nonces
+from sandbox.store.liveness import LiveController, list_live_nonces
 from sandbox.workspaces.acquired import AcquiredWorkspace, AcquiredWorkspaces
 from sandbox.workspaces.folder_workspace import FolderWorkspace, OwnFolder
 from sandbox.workspaces.local_workspaces import describe
 from sandbox.workspaces.workspace import ProviderServices
 
 _OWNERS = "owners"
+
+
+@dataclass(frozen=True)
+class _IsHeld:
+    """Whether a workspace was not released. It refers to its controller, which so lives as long as the workspace: a
+    program may keep no more than that, and an owner that has ended would let others delete the files.
+    """
+
+    presence: LiveController
+    is_acquired: Callable[[], bool]
+
+    def __call__(self) -> bool:
+        return self.is_acquired()
 
 
 class EphemeralWorkspaces:
@@ -41,7 +55,7 @@ class EphemeralWorkspaces:
             make_private(root)
             if mine not in owners:
                 self._acquired.save(request, **{_OWNERS: " ".join((*owners, mine))})
-        is_held = self._acquired.watch(workspace_id)
+        is_held = _IsHeld(self._services.presence, self._acquired.watch(workspace_id))
         return FolderWorkspace(
             workspace_id, WorkspaceKind.EPHEMERAL, OwnFolder(root), request.writable, is_held=is_held
         )

@@ -7,12 +7,16 @@ and remove it.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from functools import wraps
 from types import FunctionType, TracebackType
 from typing import Any, TypeVar
 
+from sandbox.errors import SandboxError
+
+_log = logging.getLogger(__name__)
 _ClassT = TypeVar("_ClassT", bound=type)
 
 
@@ -44,8 +48,12 @@ class OperationsInProgress:
             self._call_if_idle()
 
     def _call_if_idle(self) -> None:
+        """An error is logged: the operation that ends here may have succeeded."""
         while self._waiting and not self._count:
-            self._waiting.pop()()
+            try:
+                self._waiting.pop()()
+            except (OSError, SandboxError):
+                _log.exception("what a controller used was not released")
 
 
 def count_operations(cls: _ClassT) -> _ClassT:

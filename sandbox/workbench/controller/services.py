@@ -227,7 +227,7 @@ class Services:
         for engine in self._engines:
             engine.close()
         self._engines.clear()
-        if (liveness := self.__dict__.pop("presence", None)) is not None:
+        if (liveness := vars(self.shared_from or self).pop("presence", None)) is not None:
             liveness.end()
 
 

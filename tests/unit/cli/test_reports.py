@@ -150,7 +150,7 @@ def test_github_obeys_our_commands_and_none_of_a_guest(tmp_path: Path) -> None:
     """Control: without the token the runner would obey what the guest printed."""
     lines: list[str] = []
     files = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary"), "GITHUB_OUTPUT": str(tmp_path / "output")}
-    ci = GitHubActions(files, lines.append)
+    ci = GitHubActions(files, lines.append, lines.append)
 
     with ci.guard():
         lines.append("::error::y")
@@ -175,7 +175,7 @@ def test_a_summary_fits_into_what_github_takes(tmp_path: Path) -> None:
     data = made()
     runs = (data.summary.runs[0], data.summary.runs[1].model_copy(update={"failures": many}))
     big = ReportData(data.summary.model_copy(update={"runs": runs}), {})
-    GitHubActions({"GITHUB_STEP_SUMMARY": str(summary)}, lambda _: None).show(big)
+    GitHubActions({"GITHUB_STEP_SUMMARY": str(summary)}, lambda _: None, lambda _: None).show(big)
     assert summary.stat().st_size < 1024**2
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.cli import app
-from sandbox.cli.ci import detect_ci
+from sandbox.cli.ci import GitHubActions, detect_ci
 from sandbox.cli.invocation import to_json
 from sandbox.cli.streams import GuardedStream, TextStream, commanding
 from sandbox.cli.terminal import StatusLine
@@ -70,12 +70,16 @@ def test_s241_our_own_commands_reach_the_runner(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "stdout", stream)
     ci = detect_ci({"GITHUB_ACTIONS": "true"}, to_stderr=False)
     assert ci is not None
+    assert isinstance(ci, GitHubActions)
     ci.echo("::group::a")
-    stream.write("::group::b\n")
+    ci.echo_text("::group::b")
+    stream.write("the beginning of a line")
     with commanding(stream):
         stream.write("::endgroup::\n")
+    stream.write("::error::c\n")
     stream.flush()
-    assert raw.getvalue() == b"::group::a\n: :group::b\n::endgroup::\n"
+    said = ["::group::a", ": :group::b", "the beginning of a line", "::endgroup::", ": :error::c", ""]
+    assert raw.getvalue().decode().split("\n") == said
 
 
 def test_s241_a_document_is_the_same_for_a_program() -> None:

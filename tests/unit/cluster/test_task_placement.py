@@ -13,8 +13,10 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from sandbox.cluster.answers import read_placement
-from sandbox.cluster.task_placement import TaskPlacement
+from sandbox.cluster.task_placement import _OF_ONE_WORKER, TaskPlacement
 from sandbox.cluster.task_queues import TaskStart
+from sandbox.cluster.temporal_worker import name_refusal
+from sandbox.errors import ErrorCode, SandboxError
 
 LOST, HEALTHY, FAULTY = (f"worker-{digit * 16}" for digit in "123")
 
@@ -95,7 +97,7 @@ def test_a_hub_in_which_each_epoch_has_ended_is_not_asked_without_end(replace: R
     assert (task.worker, getattr(said, "type", None)) == ("", "epoch_ended")
 
 
-@pytest.mark.parametrize("why", ["auth_failed", "network_error", "invalid_input", "quota_exceeded"])
+@pytest.mark.parametrize("why", sorted(_OF_ONE_WORKER))
 def test_a_worker_that_cannot_reach_the_hub_leaves_a_task_to_others(replace: Replace, why: str) -> None:
     cluster = Cluster([FAULTY, HEALTHY], {FAULTY: why})
     task, _ = replace(cluster)
@@ -108,6 +110,20 @@ def test_the_last_error_names_its_worker_if_no_other_one_takes_the_task(replace:
     assert isinstance(said, ApplicationError)
     assert (said.type, FAULTY in str(said), task.worker) == ("auth_failed", True, "")
     assert LOST in (read_placement({"loss": task.loss, "lost_at": task.lost_at}).loss or ""), "said during the search"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "named"),
+    [
+        (ErrorCode.QUOTA_EXCEEDED, "disk", "quota_exceeded"),
+        (ErrorCode.QUOTA_EXCEEDED, "storage", "quota_exceeded"),
+        (ErrorCode.CONFLICT, "epoch_ended", "epoch_ended"),
+        (ErrorCode.CONFLICT, "task_exists", "task_exists"),
+        (ErrorCode.TIMEOUT, "", "timeout"),
+    ],
+)
+def test_a_worker_names_a_code_or_a_reason_that_the_workflow_knows(code: ErrorCode, reason: str, named: str) -> None:
+    assert name_refusal(SandboxError(code, "x", reason=reason)) == named
 
 
 @pytest.mark.parametrize("why", ["not_found", "unsafe_repository"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.models import WorkspaceRequest
 from sandbox.models.operations import OperationAnswer, OperationName, TaskOperation
+from sandbox.store.home import Home
 from sandbox.store.liveness import list_live_nonces
 from sandbox.workbench import Workbench
 from sandbox.workbench.controller.background_threads import BackgroundThread
 from sandbox.workbench.controller.operations_in_progress import OperationsInProgress, count_operations
+from sandbox.workspaces.workspace import Workspace
 
 DEADLINE_S = 60.0
 TASK = "task-12345678-1234-4123-8123-123456789abc"
@@ -85,6 +89,44 @@ def test_a_controller_is_alive_until_its_last_operation_has_ended(tmp_path: Path
 
     workbench.answer_once(TaskOperation(id="one", task_id=TASK, name=OperationName.STATUS), leave)
     assert list_live_nonces(live) == frozenset()
+
+
+def test_a_scratch_workspace_keeps_its_controller_alive(tmp_path: Path) -> None:
+    """Control: with the workspace goes the controller."""
+
+    def acquire() -> tuple[Workspace, Home]:
+        workbench = Workbench(tmp_path / "home", environ={})
+        return workbench.acquire_workspace("ephemeral", WorkspaceRequest(tenant="t")), workbench._services.home
+
+    workspace, home = acquire()
+    workspace.write("a", b"1")
+    gc.collect()
+    with Workbench(tmp_path / "home", environ={}) as other:
+        assert [found.id for found in other.list_workspaces("ephemeral")] == [workspace.id]
+        assert workspace.read("a") == b"1"
+    del workspace
+    gc.collect()
+    assert list_live_nonces(home.liveness) == frozenset()
+
+
+def test_what_acts_for_a_client_ends_the_controller_of_both(tmp_path: Path) -> None:
+    workbench = Workbench(tmp_path / "home", environ={})
+    acting = workbench.acting(workbench.caller)
+    assert acting._services.presence.nonce == workbench._services.presence.nonce
+    acting.close()
+    assert list_live_nonces(workbench._services.home.liveness) == frozenset()
+
+
+def test_a_failing_release_is_no_failure_of_the_operation_that_ends_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counted = Counted()
+
+    def fail() -> None:
+        raise OSError("no such file")
+
+    counted.run(lambda: counted.operations.call_after_last(fail))
+    assert "was not released" in caplog.text
 
 
 @pytest.mark.parametrize("method", ["verify", "run_checks", "map", "acting"])
