@@ -43,6 +43,8 @@ class ServiceUnits:
             self._systemctl("stop", _SOCKET, _SERVICE)
 
     def _install(self) -> None:
+        # An engine that a socket starts for each request, as rootless Podman, may need a minute for one here.
+        (self._home / "config.toml").write_text(f"[engine]\ntimeout_s = {_WAIT_S / 2}\n")
         folder = Path("/run/systemd/system" if self._is_root else f"{os.environ['XDG_RUNTIME_DIR']}/systemd/user")
         folder.mkdir(parents=True, exist_ok=True)
         kind = "system" if self._is_root else "user"
