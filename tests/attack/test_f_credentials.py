@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import trustme
 
-from devtools.home_files import list_home_files
+from devtools.home_files import read_home_files
 from sandbox.errors import ErrorCode, SandboxError
 from tests.attack.arena import Arena, refused
 from tests.attack.httpstub import ENCODED, TOKEN, USER, Stub, serving
@@ -123,9 +123,8 @@ def test_f08_f09_f10_f11_canary_token_is_nowhere(
     assert not trace.exists()
     texts = [*map(str, answers), json.dumps(caught[0].payload()), repr(caught[0].__cause__), caplog.text]
     assert not [t for t in texts for form in FORMS if form in t]
-    for path in (*list_home_files(arena.home), *list_home_files(arena.operator)):
+    for path, content in read_home_files(arena.home, arena.operator):
         if path.name != "credentials.toml":
-            content = path.read_bytes()
             assert not [form for form in FORMS if form.encode() in content], path
     assert list(scratch.iterdir()) == []
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.home_files import list_home_files
+from devtools.home_files import read_home_files
 from devtools.host_speed import slowness
 from sandbox.attack.harness.scene import FILES, hash_of
 from sandbox.errors import ErrorCode, SandboxError
@@ -74,8 +74,8 @@ def spoken(error: SandboxError | None) -> str:
 
 def kept(home: Path) -> Iterator[Path]:
     """Files below the home that hold the secret: logs, journals, records and objects that were unpacked."""
-    for path in list_home_files(home):
-        if SECRET.encode() in path.read_bytes():
+    for path, content in read_home_files(home):
+        if SECRET.encode() in content:
             yield path
 
 
