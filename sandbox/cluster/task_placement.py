@@ -28,10 +28,13 @@ from temporalio.exceptions import (
 
 from sandbox.cluster.task_queues import (
     ANOTHER_WORKER,
+    EPOCH_ENDED,
     FIND_CLASSES,
     LOSS,
+    OF_ONE_WORKER,
     OFFER,
     TAKE_OVER,
+    TASK_EXISTS,
     TaskStart,
     name_offer_queue,
     name_worker_directory,
@@ -61,16 +64,6 @@ _TAKES_AGAIN = "takes-again"
 _ASKS_OTHERS = "asks-others"
 """The change since which others are asked after a worker for which the epoch has ended, or which cannot reach the hub.
 Asked about only then: before it the operation failed.
-"""
-
-_EPOCH_ENDED = "epoch_ended"
-"""What a worker says if another one has claimed the epoch that it was offered: one that was lost just after that."""
-
-_OF_ONE_WORKER = frozenset(
-    {"auth_failed", "invalid_input", "network_error", "quota_exceeded", "remote_not_found", "timeout"}
-)
-"""Why one worker cannot continue a task, and another one may: each has its credentials, network, settings and disk. A
-hub that a credential does not show is not found.
 """
 
 _MOST_ENDED = 8
@@ -131,14 +124,14 @@ class TaskPlacement:
             refusal = await self._take_over(worker, epoch) if self._task.is_created else None
             if refusal is None:
                 return self._give_to(worker)
-            if refusal.type == _EPOCH_ENDED:
+            if refusal.type == EPOCH_ENDED:
                 if epoch >= last:
                     raise refusal
                 self._task.epoch += 1
                 epoch = self._task.epoch
                 continue
             unable.append(worker)
-            if refusal.type in _OF_ONE_WORKER:
+            if refusal.type in OF_ONE_WORKER:
                 failure = refusal
             else:
                 self._add_lost(worker)
@@ -288,9 +281,9 @@ class TaskPlacement:
 
 def _leaves_others(kind: str | None) -> bool:
     """Whether another worker may continue a task that one could not. `kind`: of its error."""
-    if kind == "task_exists":
+    if kind == TASK_EXISTS:
         return True
-    return (kind == _EPOCH_ENDED or kind in _OF_ONE_WORKER) and workflow.patched(_ASKS_OTHERS)
+    return (kind == EPOCH_ENDED or kind in OF_ONE_WORKER) and workflow.patched(_ASKS_OTHERS)
 
 
 def is_loss(error: ActivityError) -> bool:

@@ -58,6 +58,18 @@ LOSS = (
 )
 """What a task lost with its worker, for people."""
 
+TASK_EXISTS, EPOCH_ENDED = "task_exists", "epoch_ended"
+"""What a worker says of a task that it cannot continue now: it has it in another state, or still works on it; another
+worker has claimed the epoch that it was offered, one that was lost just after that.
+"""
+
+OF_ONE_WORKER = frozenset(
+    {"auth_failed", "invalid_input", "network_error", "quota_exceeded", "remote_not_found", "timeout"}
+)
+"""Codes of errors for which one worker cannot continue a task, and another one may: each has its credentials, network,
+settings and disk. A hub that a credential does not show is not found.
+"""
+
 ANOTHER_WORKER = "another worker"
 """The successor in `LOSS` while it is looked for."""
 

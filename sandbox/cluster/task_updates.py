@@ -30,7 +30,7 @@ from sandbox.cluster.dispatcher import complete_operation
 from sandbox.cluster.former_histories import read_former
 from sandbox.cluster.server_requests import ServerRequests
 from sandbox.cluster.server_thread import ServerThread
-from sandbox.cluster.task_queues import ALL_READS, ARGUMENT_BYTES, LARGE_BYTES, NO_ROOM, measure_payload
+from sandbox.cluster.task_queues import ALL_READS, ARGUMENT_BYTES, LARGE_BYTES, NO_ROOM, OF_ONE_WORKER, measure_payload
 from sandbox.cluster.task_workflow import TaskWorkflow
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.models.operations import OperationAnswer, TaskOperation
@@ -53,10 +53,7 @@ _FAILURES = {
     "no_publisher": (ErrorCode.ENGINE_UNAVAILABLE, "no_publisher"),
     "history_full": (ErrorCode.QUOTA_EXCEEDED, "history_full"),
     "worker_busy": (ErrorCode.CONFLICT, "worker_busy"),
-    "auth_failed": (ErrorCode.AUTH_FAILED, None),  # these: of the last worker that could not continue the task
-    "network_error": (ErrorCode.NETWORK_ERROR, None),
-    "invalid_input": (ErrorCode.INVALID_INPUT, None),
-    "quota_exceeded": (ErrorCode.QUOTA_EXCEEDED, None),
+    **{code: (ErrorCode(code), None) for code in OF_ONE_WORKER},  # of the last worker that could not continue the task
 }
 _NO_PUBLISHER_HINT = "Start `sandbox worker` on a home with cluster.role = 'publish' (docs/cluster.md)."
 

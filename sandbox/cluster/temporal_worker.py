@@ -49,11 +49,13 @@ from sandbox.cluster.task_queues import (
     ALL_READS,
     ANSWER_BYTES,
     DRAIN,
+    EPOCH_ENDED,
     FIND_CLASSES,
     OFFER,
     PERFORM,
     PUBLISH,
     TAKE_OVER,
+    TASK_EXISTS,
     measure_payload,
     name_offer_queue,
     name_publish_queue,
@@ -97,8 +99,6 @@ _ANSWER_READ_S = 1.0
 _REFUSED_AGAIN_S = 10  # longest time until a worker that refused a task is offered it again
 _ResultT = TypeVar("_ResultT")
 
-_KNOWN_REASONS = frozenset({"epoch_ended", "task_exists"})
-
 
 class WorkerActivities:
     """What the workflow of a task asks of the worker that has it. `use_clone`: called with a repository's key when this
@@ -133,7 +133,7 @@ class WorkerActivities:
     async def take_over(self, document: dict[str, Any]) -> None:
         """Continue a task from the hub."""
         if self._slots.is_draining:  # the type has any version of the workflow ask another host
-            raise ApplicationError("The worker takes no more tasks", type="task_exists", non_retryable=True)
+            raise ApplicationError("The worker takes no more tasks", type=TASK_EXISTS, non_retryable=True)
         try:
             with self._slots.occupied(_find_workflow()):
                 await self._run(partial(self._worker.take_over, **document), lambda: None)
@@ -390,7 +390,7 @@ def _poll(
 
 def name_refusal(error: SandboxError) -> str:
     """What the workflow reads of why a worker does not continue a task: the error's code, or a reason that it knows."""
-    return error.reason if error.reason in _KNOWN_REASONS else error.code.value
+    return error.reason if error.reason in {EPOCH_ENDED, TASK_EXISTS} else error.code.value
 
 
 def _refuse_unknown(document: Mapping[str, Any], worker: str, error: ValidationError) -> OperationAnswer:

@@ -7,16 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from temporalio import workflow
+from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from sandbox.cluster.answers import read_placement
-from sandbox.cluster.task_placement import _OF_ONE_WORKER, TaskPlacement
-from sandbox.cluster.task_queues import TaskStart
+from sandbox.cluster.task_placement import TaskPlacement
+from sandbox.cluster.task_queues import OF_ONE_WORKER, TaskStart
+from sandbox.cluster.task_updates import _read_result
 from sandbox.cluster.temporal_worker import name_refusal
 from sandbox.errors import ErrorCode, SandboxError
+from sandbox.models.operations import OperationName, TaskOperation
+from tests.unit.conftest import refused
 
 LOST, HEALTHY, FAULTY = (f"worker-{digit * 16}" for digit in "123")
 
@@ -97,12 +102,23 @@ def test_a_hub_in_which_each_epoch_has_ended_is_not_asked_without_end(replace: R
     assert (task.worker, getattr(said, "type", None)) == ("", "epoch_ended")
 
 
-@pytest.mark.parametrize("why", sorted(_OF_ONE_WORKER))
+@pytest.mark.parametrize("why", sorted(OF_ONE_WORKER))
 def test_a_worker_that_cannot_reach_the_hub_leaves_a_task_to_others(replace: Replace, why: str) -> None:
     cluster = Cluster([FAULTY, HEALTHY], {FAULTY: why})
     task, _ = replace(cluster)
     assert (task.worker, [worker for worker, _ in cluster.asked]) == (HEALTHY, [FAULTY, HEALTHY])
     assert FAULTY not in task.lost
+
+
+@pytest.mark.parametrize("code", sorted(OF_ONE_WORKER))
+def test_a_caller_gets_the_code_of_the_last_error(code: str) -> None:
+    class Failed:
+        async def result(self) -> None:
+            raise WorkflowUpdateFailedError(ApplicationError("a worker cannot continue the task", type=code))
+
+    asked = TaskOperation(id="one", task_id=f"task-{UUID(int=1)}", name=OperationName.STATUS)
+    with refused(ErrorCode(code)):
+        asyncio.run(_read_result(Failed(), asked))
 
 
 def test_the_last_error_names_its_worker_if_no_other_one_takes_the_task(replace: Replace) -> None:
