@@ -26,7 +26,8 @@ _FETCH_MEMORY_HINT = (
     "The remote advertises too many refs, or sends too many objects, or too large ones. For a repository that you "
     "trust, raise `remotes.max_fetch_memory_bytes` in config.toml."
 )
-NOT_GIT = lazy_pattern(r"not valid: is this a git repository\?")
+_NOT_GIT = r"not valid: is this a git repository\?"
+NOT_GIT = lazy_pattern(_NOT_GIT)
 """git's words for an answer with several lines that are not of its protocol; one line it takes for no refs."""
 _REF_MOVED = r"^error: cannot lock ref '': is at [0-9a-f]+ but expected [0-9a-f]+"
 _WALKS = {"describe", "fsck", "merge-base", "rev-list"}  # what they hold is commits, not contents of files
@@ -99,7 +100,7 @@ _RULES = (
         "Its history may have changed. If it does not serve partial clones, clone it without --partial.",
     ),
     (
-        r"not valid: is this a git repository\?",
+        _NOT_GIT,
         ErrorCode.NETWORK_ERROR,
         "The server's answer is of no git repository",
         "Check the URL: the server, or a proxy before it, answers it with other data.",

@@ -210,6 +210,15 @@ def list_named_entries(git: Git, tree: str, paths: Sequence[bytes]) -> list[Tree
     return [entry for entry in entries if entry.path in paths]
 
 
+def list_present_commits(git: Git, oids: Iterable[str]) -> frozenset[str]:
+    """Those of these ids that the repository has, as commits."""
+    asked = "".join(f"{oid}\n" for oid in oids).encode()
+    if not asked:
+        return frozenset()
+    out = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked, deadline_s=600)
+    return frozenset(line.split()[0] for line in out.decode().splitlines() if line.endswith(" commit"))
+
+
 def commit_time(git: Git, commit: str) -> int:
     """When a commit was made, in seconds since 1970, as its committer says: at most now. Raises: `not_found`."""
     return min(stated_time(git, commit), int(time.time()))

@@ -17,6 +17,7 @@ from pathlib import Path
 from sandbox.errors import ErrorCode, SandboxError
 from sandbox.git.failures import OutOfMemory
 from sandbox.git.memory_limits import LARGE
+from sandbox.git.objects import list_present_commits
 from sandbox.git.process import Git
 
 FILE = "shallow"
@@ -75,11 +76,7 @@ def _forget_boundary(git_dir: Path, known: frozenset[str]) -> None:
 
 def _find_reachable(git: Git, commits: Sequence[str]) -> frozenset[str]:
     """Those of `commits` that refs of the clone lead to."""
-    if not commits:
-        return frozenset()
-    asked = "".join(f"{oid}\n" for oid in commits).encode()
-    out = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked, deadline_s=600)
-    here = frozenset(line.split()[0] for line in out.decode().splitlines() if line.endswith(" commit"))
+    here = list_present_commits(git, commits)
     if not here:
         return here
     try:

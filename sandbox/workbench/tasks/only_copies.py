@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from sandbox.git.objects import list_present_commits
 from sandbox.git.process import Git
 from sandbox.lazy_dataclass import dataclass
 from sandbox.lazy_pattern import lazy_pattern
@@ -75,19 +76,11 @@ def find_among(git: Git, refs: Sequence[WorkRef], heads: Collection[str]) -> Ite
     branches = [ref for ref in refs if ref.name.startswith(PREFIX) and ref.oid not in known]
     snapshots = [ref for ref in refs if "/snapshots/" in ref.name or "/rescued-" in ref.name]
     snapshots = [ref for ref in snapshots if not ref.name.startswith(PREFIX)]
-    kept = _list_present(git, heads) if branches or snapshots else ()
+    # Another person may have pushed the head of a request: then it is not here.
+    kept = list_present_commits(git, heads) if branches or snapshots else frozenset()
     if branches:
         yield from _find_unpushed(git, branches, kept, {ref.oid for ref in refs if _PUSHED.fullmatch(ref.name)})
     yield from _find_snapshots(git, snapshots, kept)
-
-
-def _list_present(git: Git, heads: Collection[str]) -> tuple[str, ...]:
-    """Those commits that the clone has: another person may have pushed the head of a request."""
-    if not heads:
-        return ()
-    out = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=_join_lines(heads)).decode()
-    rows = (line.split(" ") for line in out.splitlines())
-    return tuple(row[0] for row in rows if row[1:] == ["commit"])
 
 
 def _find_unpushed(
