@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from sandbox.cli.invocation import Invocation, global_options, suggest_pages, to_json
-from sandbox.cli.streams import guard_streams
+from sandbox.cli.streams import guard_streams, is_job_of_github
 from sandbox.cli.terminal import StatusLine, is_interactive, uses_color
 from sandbox.errors import ErrorCode, SandboxError, translate_shortage
 from sandbox.text import neutralise, one_line
@@ -203,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _run(list(argv))
     status = StatusLine()
-    output = guard_streams(status, breaks_commands=os.environ.get("GITHUB_ACTIONS") == "true")
+    output = guard_streams(status, breaks_commands=is_job_of_github(os.environ))
     status.live = is_interactive(sys.stderr)
     code = _run(sys.argv[1:], status)
     status.clear()

@@ -22,7 +22,7 @@ from sandbox.cli.reports.findings import ReportedFailure, find_failures
 from sandbox.cli.reports.markdown import write_markdown
 from sandbox.cli.reports.report_data import ReportData, tails_of
 from sandbox.cli.reports.report_files import write_outputs
-from sandbox.cli.streams import commanding, drawing
+from sandbox.cli.streams import commanding, drawing, is_job_of_github
 from sandbox.models import CheckRun
 
 Echo = Callable[[str], None]
@@ -129,7 +129,7 @@ def detect_ci(environ: Mapping[str, str], *, to_stderr: bool) -> GitHubActions |
         with drawing(stream):
             echo(text)
 
-    if environ.get("GITHUB_ACTIONS") == "true":
+    if is_job_of_github(environ):
         return GitHubActions(environ, echo_commands, echo)
     return GitLabCi(echo_sections) if environ.get("GITLAB_CI") == "true" else None
 

@@ -20,7 +20,7 @@ import codecs
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -42,6 +42,11 @@ _COMMANDS = lazy_pattern(r"(?m)^[^\n!-~]*:[^\n -~]*(?=:)|#[^\n -~]*#[^\n -~]*(?=
 _BEGUN = lazy_pattern(r"(?:^[^!-~]*(?::[^ -~]*)?|#[^ -~]*(?:#[^ -~]*)?)\Z")
 _BEGUN_WITHOUT = "-"  # the line has begun with other text
 _BEGUN_MARKS = lazy_pattern(r"[^:#]")
+
+
+def is_job_of_github(environ: Mapping[str, str]) -> bool:
+    """Whether GitHub's runner reads what a process with these variables prints."""
+    return environ.get("GITHUB_ACTIONS") == "true"
 
 
 class TextStream(io.TextIOWrapper):
