@@ -92,7 +92,7 @@ def _matches_container(value: Any, annotation: str) -> bool:
     if kind == "Mapping":
         return isinstance(value, Mapping) and _match_items(value, inner)
     if kind == "Sequence":
-        return _is_several(value) and all(_is_a(each, inner) for each in value)
+        return _is_several(value, inner)
     return kind != "Callable" or callable(value)
 
 
@@ -105,8 +105,10 @@ def _match_items(value: Mapping[Any, Any], annotation: str) -> bool:
     return not is_plain or all(_matches(each, of_values) for each in value.values())
 
 
-def _is_several(value: Any) -> bool:
-    return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
+def _is_several(value: Any, kind: str) -> bool:
+    """Whether it is a collection of this kind. A text is none of texts."""
+    several = isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
+    return several and all(_is_a(each, kind) for each in value)
 
 
 def _find_empty(name: str, value: Any, annotation: str) -> str:
@@ -143,7 +145,7 @@ def _is_a(value: Any, kind: str) -> bool:
     if kind in _SIMPLE:
         return isinstance(value, _SIMPLE[kind])
     if kind == "Sequence[str]":
-        return _is_several(value) and all(isinstance(each, str) for each in value)
+        return _is_several(value, "str")
     return any(base.__name__ == kind for base in type(value).__mro__)
 
 

@@ -31,7 +31,7 @@ from sandbox.store.verdicts import remove_unchanged
 from sandbox.workbench.controller.services import Services
 from sandbox.workbench.reconciling.clone_objects import repack_clone
 from sandbox.workbench.reconciling.reconciler import Finding, find_matching, is_task_id, list_folder
-from sandbox.workbench.reconciling.retention import age_s, is_output, list_logs, written_at
+from sandbox.workbench.reconciling.retention import age_s, is_output, list_logs, unlink_all, written_at
 from sandbox.workbench.reconciling.unused_layers import remove_if_unused
 from sandbox.workbench.tasks.worktrees import list_checkouts_in_use
 from sandbox.workspaces.lfs_objects import LfsObjects
@@ -186,7 +186,7 @@ def find_artifacts(services: Services) -> Iterator[Evictable]:
 def _remove_artifacts(services: Services, lists: Sequence[Path]) -> str:
     """A remedy. No list goes for contents that stay. Raises: `internal` if another list cannot be read."""
     unused = artifact_store.find_unused(services.home, without=lists)
-    _unlink(lists)
+    unlink_all(lists)
     artifact_store.remove_unused(unused)
     return ""
 
@@ -206,7 +206,7 @@ def find_logs(services: Services) -> Iterator[Evictable]:
         logs = [path for path in list_logs(runs) if is_output(path)]
         if logs:
             note = f"output of {len(runs)} runs older than a day; their records are kept"
-            finding = Finding("logs", folder.name, partial(_unlink, logs), note=note, bytes=_sum(logs))
+            finding = Finding("logs", folder.name, partial(unlink_all, logs), note=note, bytes=_sum(logs))
             yield Evictable(finding, repo_id, written_at(runs[0]))
 
 
@@ -274,10 +274,4 @@ def _is_unused(path: Path, keep_s: float) -> bool:
 
 def _run(remove: Callable[[], None]) -> str:
     remove()
-    return ""
-
-
-def _unlink(paths: Sequence[Path]) -> str:
-    for path in paths:
-        path.unlink(missing_ok=True)
     return ""

@@ -32,14 +32,19 @@ def delete_on_remote(desk: Desk) -> None:
     desk.workbench.clone(str(desk.upstream.root))
 
 
-def test_a_pushed_commit_whose_branch_the_remote_deleted_stays_here(desk: Desk) -> None:
-    commit = push(desk)
-    delete_on_remote(desk)
+def require_kept(desk: Desk, commit: str) -> None:
+    """The branch of the task stays when that is closed, and holds up the removal of its repository."""
     desk.workbench.close_task(desk.task.id, delete_worktree=True)
     assert f"refs/heads/{desk.task.branch} {commit}" in desk.refs()
     with refused(ErrorCode.DIRTY_WORKSPACE) as caught:
         desk.workbench.remove_repository(desk.repo_id)
     assert caught.value.details == f"branch {desk.task.branch}: commits that the remote no longer has"
+
+
+def test_a_pushed_commit_whose_branch_the_remote_deleted_stays_here(desk: Desk) -> None:
+    commit = push(desk)
+    delete_on_remote(desk)
+    require_kept(desk, commit)
 
 
 @pytest.mark.parametrize("fetched", [False, True])
@@ -80,8 +85,4 @@ def test_s245_a_commit_that_the_forge_did_not_name_is_kept(desk: Desk, head: str
     desk.workbench.push(desk.task.id)
     save_request(desk, {"the first": first, "not here": "0123456789" * 4}.get(head or ""))
     delete_on_remote(desk)
-    desk.workbench.close_task(desk.task.id, delete_worktree=True)
-    assert f"refs/heads/{desk.task.branch} {second}" in desk.refs()
-    with refused(ErrorCode.DIRTY_WORKSPACE) as caught:
-        desk.workbench.remove_repository(desk.repo_id)
-    assert caught.value.details == f"branch {desk.task.branch}: commits that the remote no longer has"
+    require_kept(desk, second)
